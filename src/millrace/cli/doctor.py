@@ -98,7 +98,9 @@ def _check_extra(name: str, package: str, *, extra: str, needed: bool, purpose: 
 
 
 def _check_folder(name: str, path: Path) -> Finding:
-    """Checks the folder or, before the first run, its nearest existing parent, in which it would be created."""
+    """Checks the folder or, before the first run, its nearest existing parent, in which it would be
+    created.
+    """
     nearest = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
     if not nearest.is_dir():
         return Finding(

@@ -1,4 +1,4 @@
-"""A topic's events as plain values, for people who want to look at them."""
+"""Events of a topic as plain values, to be printed."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -11,9 +11,9 @@ from millrace.log.contract import pause
 from millrace.topics import Topic
 
 BUILT_IN_TOPICS = "millrace.transit.topics"
-"""Where topics are looked for when none is named."""
+"""The module in which topics are looked up by name."""
 _MAX_VALUE_LENGTH = 1_000
-"""Characters of an unreadable value that are shown."""
+"""The most characters of an unreadable value that are shown."""
 
 
 def follow(
@@ -46,8 +46,8 @@ def _choose_decoder(
     declared = _resolve_topic(topic) if topic else _find_built_in(name)
     if declared is None:
         raise LogError(
-            f"topic {name!r} holds {info.type_name}, which millrace does not know; say where its Topic is "
-            "defined with --topic module:attribute or file.py:attribute"
+            f"topic {name!r} holds {info.type_name}, which millrace does not know; name its Topic "
+            "with --topic module:attribute or file.py:attribute"
         )
     if declared.type_name != info.type_name:
         raise LogError(
@@ -96,7 +96,7 @@ def _decode_events(topic: Topic, partition: int, records: Records) -> Iterator[d
 
 
 def _removals(partition: int, records: Records) -> Iterator[dict[str, Any]]:
-    """Records without a value, which say of a key that it is gone."""
+    """Tombstones: records without a value, which delete their key."""
     for offset, key, value in zip(
         records.offsets.tolist(), records.keys.to_pylist(), records.values.to_pylist(), strict=True
     ):
@@ -105,7 +105,7 @@ def _removals(partition: int, records: Records) -> Iterator[dict[str, Any]]:
 
 
 def _describe_unreadable(partition: int, dead: dict[str, Any]) -> dict[str, Any]:
-    """A record that is not an event of the topic's type: why, and what it holds."""
+    """A record that is not an event of the topic's type, with the reason and its value."""
     value = _to_text(dead["value"])
     shown = (
         value

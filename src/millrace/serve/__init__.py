@@ -1,4 +1,4 @@
-"""Results → views → browsers."""
+"""The live map: results → views → browsers."""
 
 import importlib.util
 from collections.abc import Sequence

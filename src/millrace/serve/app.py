@@ -1,4 +1,4 @@
-"""The routes: what can be asked over HTTP, and the WebSocket of the live map."""
+"""The routes of the server: JSON over HTTP, and the WebSocket of the live map."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 import polars as pl
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -23,6 +24,7 @@ from millrace.serve.pages import Pages
 from millrace.serve.slow_viewers import Viewer
 from millrace.serve.tiles import Box, InvalidRequest
 from millrace.serve.view_state import ViewState
+from millrace.views import View
 
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 
@@ -68,7 +70,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
 
 
 async def healthz(request: Request) -> Response:
-    """Whether the log can be read. A topic that is not there yet is no fault."""
+    """Whether the log can be read. Missing topics are not a fault: jobs may not have started yet."""
     context = _context(request.app)
     reader, viewers = context.reader, len(context.hub.viewers)
     if reader.problem is not None:
@@ -82,13 +84,13 @@ async def healthz(request: Request) -> Response:
 
 
 async def jobs(request: Request) -> Response:
-    """How the jobs are."""
+    """The state of the jobs."""
     context = _context(request.app)
     return _json_response({"jobs": context.jobs.summaries(context.clock())})
 
 
 async def views(request: Request) -> Response:
-    """What can be looked at."""
+    """The views of this server."""
     return _json_response(
         {"views": [_describe_view(cells) for cells in _context(request.app).views.values()]}
     )
@@ -102,48 +104,48 @@ async def view(request: Request) -> Response:
     params = request.query_params
     if unknown := sorted(set(params) - {"box", "cell", "top"}):
         raise InvalidRequest(
-            f"{unknown[0]}={params[unknown[0]]} is not understood; use box=west,south,east,north, cell=NAME and top=N"
+            f"{unknown[0]}={params[unknown[0]]} is not understood; use box=west,south,east,north, cell=NAME "
+            "and top=N"
         )
-    view_state = context.views[name]
-    snapshot, definition = view_state.snapshot(), view_state.view
-    rows = snapshot.rows
-    if "cell" in params:
-        rows = rows.filter(pl.col("cell").is_in(params.getlist("cell")))
-    if "box" in params:
-        rows = rows.filter(Box.parse(params["box"]).contains(pl.col("latitude"), pl.col("longitude")))
-    rows = rows.sort("cell")
-    if "top" in params:
-        rank = (
-            pl.col(definition.values[0]).abs()
-            if definition.kind == "points"
-            else pl.col(definition.values[0])
-        )
-        rows = rows.sort(rank, descending=True, nulls_last=True, maintain_order=True).head(
-            _parse_count(params["top"])
-        )
-    key_name = definition.key if definition.kind == "points" else "cell"
-    results = rows.select(
-        pl.col("cell").alias(key_name),
+    definition, snapshot = context.views[name].view, context.views[name].snapshot()
+    results = _choose_rows(snapshot.rows, definition, params).select(
+        pl.col("cell").alias(definition.key if definition.kind == "points" else "cell"),
         *definition.values,
         "latitude",
         "longitude",
         "window_start",
         "window_end",
-    ).write_json()
+    )
     header = {
         "view": definition.name,
         "time": snapshot.time,
         "window_ms": definition.window_ms,
         "every_ms": definition.every_ms,
     }
-    return _json_response({**header, "cells": msgspec.Raw(results.encode())})
+    return _json_response({**header, "cells": msgspec.Raw(results.write_json().encode())})
+
+
+def _choose_rows(rows: pl.DataFrame, definition: View, params: QueryParams) -> pl.DataFrame:
+    """The rows that `cell`, `box` and `top` leave, ordered by cell or, with `top`, by the view's first value."""
+    if "cell" in params:
+        rows = rows.filter(pl.col("cell").is_in(params.getlist("cell")))
+    if "box" in params:
+        rows = rows.filter(Box.parse(params["box"]).contains(pl.col("latitude"), pl.col("longitude")))
+    rows = rows.sort("cell")
+    if "top" not in params:
+        return rows
+    rank = pl.col(definition.values[0])
+    if definition.kind == "points":
+        rank = rank.abs()
+    ranked = rows.sort(rank, descending=True, nulls_last=True, maintain_order=True)
+    return ranked.head(_parse_count(params["top"]))
 
 
 async def watch(socket: WebSocket) -> None:
-    """One viewer: what it says replaces what it looks at; what it looks at is sent as it changes."""
+    """One viewer. It sends subscriptions, and receives the tiles that change."""
     hub = _context(socket.app).hub
     if not _is_welcome(socket):
-        await socket.close(1008, "another site's page may not look in")
+        await socket.close(1008, "pages of other sites are not allowed")
         return
     with suppress(WebSocketDisconnect):
         await socket.accept()
@@ -153,7 +155,7 @@ async def watch(socket: WebSocket) -> None:
 
 
 async def _until_first_ends(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Until one of them has ended; then the others end too."""
+    """Runs until one of them ends, and cancels the others."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -175,7 +177,7 @@ async def _receive(socket: WebSocket, hub: Hub, viewer: Viewer) -> None:
 
 
 def _is_welcome(socket: WebSocket) -> bool:
-    """A browser says whose page it is. Programs say nothing; pages of this host and of this machine are welcome."""
+    """Refuses pages of other hosts, by the `Origin` of browsers. Programs send none, and are accepted."""
     origin = socket.headers.get("origin")
     if origin is None:
         return True
@@ -187,12 +189,12 @@ def _is_welcome(socket: WebSocket) -> bool:
 
 
 async def unknown(request: Request) -> Response:
-    """Nothing is there."""
+    """The answer to unknown paths."""
     raise HTTPException(404, f"there is no {request.url.path}; see /api/views and /api/jobs")
 
 
 async def not_built(_: Request) -> Response:
-    """In place of the map."""
+    """The answer in place of the map."""
     return PlainTextResponse(
         "The map is not built yet: run `make web` in a checkout of millrace and start the server again.\n",
         503,
@@ -236,7 +238,7 @@ def _parse_count(text: str) -> int:
 
 
 def _json_response(content: object, *, status: int = 200) -> Response:
-    """What is asked for now must not come from a cache."""
+    """A JSON answer that must not be cached."""
     return Response(msgspec.json.encode(content), status, {"cache-control": "no-store"}, "application/json")
 
 

@@ -1,4 +1,4 @@
-"""What one server has running."""
+"""The parts of one running server."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from millrace.views import View
 
 @dataclass(frozen=True, eq=False)
 class ServerContext:
-    """Views by name, the reader that fills them, the hub that shows them, and how the jobs are."""
+    """Views by name, the reader that fills them, the hub that sends them, and the state of the jobs."""
 
     views: dict[str, ViewState]
     jobs: Jobs
@@ -25,11 +25,12 @@ class ServerContext:
 
     @classmethod
     def create(cls, log: LogAddress, views: Sequence[View], *, tick: float = TICK_SECONDS) -> "ServerContext":
-        """For the log at an address; nothing runs yet."""
+        """Creates the parts for the log at an address; nothing runs yet."""
         names = [view.name for view in views]
         if duplicates := {name for name in names if names.count(name) > 1}:
             raise DefinitionError(
-                f"two views are named {', '.join(sorted(duplicates))}; their addresses would be the same: give each its own name"
+                f"two views are named {', '.join(sorted(duplicates))}; their addresses would be the same: "
+                "give each its own name"
             )
         view_states, jobs = {view.name: ViewState(view) for view in views}, Jobs()
         hub = Hub(list(view_states.values()), jobs=jobs.summaries, clock=_now, tick=tick)

@@ -1,6 +1,7 @@
 """The live hub: every tick, it finds the tiles that changed and sends them to the viewers that look at them.
 
-A tile is encoded once after each change, and all viewers share its text. Viewers that do not keep up: `slow_viewers.py`.
+A tile is encoded once after each change, and all viewers share its text. Viewers that do not keep up:
+`slow_viewers.py`.
 """
 
 import asyncio
@@ -20,7 +21,8 @@ TICK_SECONDS = 0.5
 STATUS_SECONDS = 1.0
 """Seconds between two messages about the state of the jobs."""
 MAX_JOINED = 64
-"""For how many different sets of tiles the joined text is cached. Viewers of the same part of the map share one."""
+"""For how many different sets of tiles the joined text is cached. Viewers of the same part of the map share
+one."""
 
 _log = logging.getLogger("millrace.serve")
 _json = msgspec.json.Encoder()
@@ -164,7 +166,8 @@ class Hub:
             subscription = _decode(message)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidRequest(
-                f'{_shorten(message)} is not understood ({error}); send {{"layers": ["name", ...], "box": [west, south, east, north]}}'
+                f"{_shorten(message)} is not understood ({error}); "
+                'send {"layers": ["name", ...], "box": [west, south, east, north]}'
             ) from None
         if unknown := [name for name in subscription.layers if name not in self._layers]:
             raise InvalidRequest(
@@ -176,7 +179,9 @@ class Hub:
         )
 
     async def serve(self, viewer: Viewer) -> None:
-        """Sends a viewer what is pending, as fast as it takes it, until it takes nothing for `SEND_TIMEOUT`."""
+        """Sends a viewer what is pending, as fast as it takes it, until it takes nothing for
+        `SEND_TIMEOUT`.
+        """
         self.viewers.add(viewer)
         try:
             while True:
@@ -191,7 +196,9 @@ class Hub:
             self.viewers.discard(viewer)
 
     def _pending_messages(self, viewer: Viewer) -> Iterable[str]:
-        """Lazy: each message is made when the one before it was taken, so it holds the state at that moment."""
+        """Lazy: each message is made when the one before it was taken, so it holds the state at that
+        moment.
+        """
         while viewer.pending_tiles:
             name, tiles = viewer.take_tiles()
             viewer.note_shown(name, tiles, filled=self._layers[name].tiles)

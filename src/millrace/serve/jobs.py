@@ -1,4 +1,4 @@
-"""How the jobs are, from what their runs say in the log."""
+"""The state of the jobs, from the status records of their runs."""
 
 import threading
 from collections import deque
@@ -9,21 +9,21 @@ from typing import Any
 from millrace.log.status import Status
 
 RATE_MS = 10_000
-"""Rates are over this many milliseconds."""
+"""Milliseconds over which rates are measured."""
 LATENCY_MS = 60_000
-"""Latencies are medians over this many milliseconds."""
+"""Milliseconds over which the median latency is taken."""
 
 
 class Jobs:
-    """The last minute of each run. Statuses may be taken by one thread and looked at by others."""
+    """The statuses of the last minute of each run. One thread adds them, others read summaries."""
 
     def __init__(self) -> None:
-        """No run yet."""
+        """Starts without runs."""
         self._runs: dict[str, deque[Status]] = {}
         self._lock = threading.Lock()
 
     def add(self, run: str, statuses: Sequence[Status]) -> None:
-        """What a run said, in the order in which it did."""
+        """Adds statuses of a run, in their order."""
         with self._lock:
             recent = self._runs.setdefault(run, deque())
             recent.extend(statuses)
@@ -31,7 +31,9 @@ class Jobs:
                 recent.popleft()
 
     def summaries(self, now: int) -> list[dict[str, Any]]:
-        """Every job of every run, as of its last batch; rates fall to zero when no batch comes any more."""
+        """Every job of every run, as of its last batch. Rates are zero if there was no batch for
+        `RATE_MS`.
+        """
         with self._lock:
             runs = {run: list(statuses) for run, statuses in self._runs.items() if statuses}
         return [
@@ -65,7 +67,9 @@ def _summarize_job(job: str, run: str, statuses: list[Status], now: int) -> dict
 
 
 def _held_back(status: Status, job: str) -> dict[str, Any] | None:
-    """What holds the job's watermark back: first a partition that has brought nothing, then the one furthest behind."""
+    """What holds the job's watermark back: a partition without any event comes first, then the one furthest
+    behind.
+    """
     holds = [hold for operator, hold in status.holds.items() if operator.partition("/")[0] == job]
     worst = min(holds, key=lambda hold: (hold.behind is not None, -(hold.behind or 0)), default=None)
     return (
@@ -76,7 +80,7 @@ def _held_back(status: Status, job: str) -> dict[str, Any] | None:
 
 
 def _rate(counts: list[tuple[int, int]], now: int) -> float | None:
-    """Per second, between the first and the last batch of the last seconds; null while there is only one."""
+    """The rate per second between the first and last batch of `RATE_MS`; None while there is only one."""
     last = counts[-1][0]
     if now - last > RATE_MS:
         return 0.0

@@ -1,4 +1,4 @@
-"""The server's figures, as Prometheus reads them."""
+"""The server's metrics for Prometheus."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ _JOB_METRICS = (
 
 
 class ServerMetrics(Collector):
-    """Everything, read off the running server when somebody asks."""
+    """Collects all metrics from the running server at each request."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
@@ -35,15 +35,15 @@ class ServerMetrics(Collector):
         ProcessCollector(registry=self._registry)
 
     def render(self) -> bytes:
-        """The figures now."""
+        """The metrics as text."""
         return generate_latest(self._registry)
 
     def describe(self) -> list[Metric]:
-        """Nothing is known before it is asked for."""
+        """Empty: the metrics are only known when they are collected."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """One family after the other."""
+        """All metric families."""
         hub = self._context.hub
         yield GaugeMetricFamily(
             "millrace_serve_viewers", "Open connections of the live map.", len(hub.viewers)

@@ -1,4 +1,4 @@
-"""Results that a view cannot show as they are: counted by cause, written to the server's log, and listed by `/api/views`."""
+"""Counts results that a view cannot show as they are. They are logged, and listed by `/api/views`."""
 
 import logging
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ _log = logging.getLogger("millrace.serve")
 
 @dataclass(frozen=True)
 class Omission:
-    """One cause: how many results it concerns, the last of them, and the remedy."""
+    """One cause: the number of results, the last of them, and the remedy."""
 
     count: int
     example: str
@@ -17,7 +17,7 @@ class Omission:
 
     @property
     def text(self) -> str:
-        """One line for people."""
+        """The omission as one line."""
         return f"{self.count:,} {'result' if self.count == 1 else 'results'}: {self.example}; {self.remedy}"
 
 
@@ -25,12 +25,12 @@ class Omissions:
     """The omissions of one view, by cause. One thread adds, others read."""
 
     def __init__(self, view: str) -> None:
-        """None yet."""
+        """Starts without omissions."""
         self._view = view
         self._causes: dict[str, Omission] = {}
 
     def add(self, cause: str, count: int, example: str, remedy: str) -> None:
-        """Counts results. The log has a line for the first ones and whenever their number has grown tenfold."""
+        """Counts results. It logs the first ones, and again whenever their number has another digit."""
         if not count:
             return
         before = self._causes[cause].count if cause in self._causes else 0
@@ -41,10 +41,10 @@ class Omissions:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many results, by cause."""
+        """The number of results, by cause."""
         return {cause: omission.count for cause, omission in self._causes.items()}
 
     @property
     def texts(self) -> list[str]:
-        """One line for each cause."""
+        """One line per cause."""
         return [omission.text for omission in self._causes.values()]

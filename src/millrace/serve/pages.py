@@ -1,4 +1,4 @@
-"""The built map: files of the package, with the right types and as long in caches as they may be."""
+"""The built page of the map: files of the package, with their media types and cache headers."""
 
 import os
 from importlib import resources
@@ -21,11 +21,13 @@ _MEDIA_TYPES = {
     ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
-"""Said here because what the system knows of types differs from one to the next."""
+"""Fixed here, because the media types that systems know differ."""
 
 
 class Pages(StaticFiles):
-    """Files under `assets/` have a hash of their contents in their names, so they never change; all others are asked for anew each time."""
+    """Serves the files. Those under `assets/` have a hash in their names and are cached for ever; others are
+    revalidated.
+    """
 
     def __init__(self, *, directory: Path) -> None:
         super().__init__(directory=directory, html=True)
@@ -37,7 +39,7 @@ class Pages(StaticFiles):
         scope: Scope,
         status_code: int = 200,
     ) -> Response:
-        """A file, or word that it has not changed."""
+        """The file, or the answer that it has not changed."""
         response = super().file_response(full_path, stat_result, scope, status_code)
         media_type = _MEDIA_TYPES.get(Path(full_path).suffix)
         if media_type is not None and response.status_code == 200:
@@ -51,6 +53,6 @@ class Pages(StaticFiles):
 
 
 def built_pages() -> Path | None:
-    """Where the map is, if it was built."""
+    """The folder of the built map; None if it was not built."""
     folder = Path(str(resources.files("millrace.serve") / "static"))
     return folder if (folder / "index.html").is_file() else None

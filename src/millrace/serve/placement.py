@@ -1,4 +1,4 @@
-"""Where results are on the map, and which of them have no place."""
+"""Positions of results on the map. Results that look wrong or have no position are counted."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,9 @@ _FILTER = "filter such rows out before the job groups them"
 
 
 def check_results(results: pl.DataFrame, view: View, omissions: Omissions) -> pl.DataFrame:
-    """The results with a window, of which a view can show at least the time. Results that look wrong are counted."""
+    """The results that have a window, without which a view cannot show a time. Results that look wrong are
+    counted.
+    """
     windowed = pl.col("window_end").is_not_null() & pl.col("window_start").is_not_null()
     rows = results.filter(windowed)
     if missing := len(results) - len(rows):
@@ -31,20 +33,28 @@ def _check_windows(added: pl.DataFrame, view: View, omissions: Omissions) -> Non
     other_sizes = added.filter(size != view.window_ms)
     if len(other_sizes):
         length = other_sizes.select(size).item(-1, 0)
-        example = f"a window of {length:,} ms, where the view's windows are {view.window_ms:,} ms long; only results whose windows end together are shown"
-        remedy = "say the size of the job's windows in window=, or shows='newest' for sessions and matches"
+        example = (
+            f"a window of {length:,} ms, where the view's windows are {view.window_ms:,} ms long; "
+            "only results whose windows end together are shown"
+        )
+        remedy = (
+            "declare the size of the job's windows in window=, or shows='newest' for sessions and matches"
+        )
         omissions.add("other_window", len(other_sizes), example, remedy)
 
 
 def _check_keys(added: pl.DataFrame, view: View, omissions: Omissions) -> None:
-    """A key with several results of one window and index: the job groups by more columns than the view has in its key."""
+    """Counts keys with several results of one window and index: the job groups by more columns than the
+    view's key.
+    """
     identity = [view.key, "window_start", "window_end", "index"]
     distinct = added.select(*identity, *(column for column in view.values if column not in identity)).unique()
     repeated = distinct.filter(
         distinct.select(pl.struct(identity).is_duplicated()).to_series(), pl.col(view.key).is_not_null()
     )
     if view.is_by_window and len(repeated):
-        example = f"{view.key}={repeated[view.key][-1]!r} has several results of one window, and only the last one is shown"
+        key = f"{view.key}={repeated[view.key][-1]!r}"
+        example = f"{key} has several results of one window, and only the last one is shown"
         omissions.add(
             "several_of_one_key", len(repeated), example, f"group the job's results by {view.key!r} alone"
         )
@@ -88,7 +98,7 @@ def place_results(rows: pl.DataFrame, view: View, omissions: Omissions) -> pl.Da
 
 
 def _check_resolutions(rows: pl.DataFrame, view: View, omissions: Omissions) -> None:
-    """Cells of several resolutions overlap: what is under both may be counted twice."""
+    """Counts results of mixed resolutions, whose cells overlap, so that vehicles may be counted twice."""
     resolution = pl.col(view.key) // 2**52 % 16
     resolutions = rows.filter("live").select("window_end", resolution=resolution)
     mixed = resolutions.filter(pl.col("resolution").n_unique().over("window_end") > 1)
@@ -119,7 +129,7 @@ def _with_null_names(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _name_targets(rows: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    """The cells that arcs lead to, by their names."""
+    """Adds the names of the cells that arcs lead to."""
     named = rows.with_columns(
         _to=pl.col("to"), to=cell_centres(rows["to"])["cell"] if len(rows) else pl.lit(None, pl.String)
     )
@@ -132,7 +142,7 @@ def _name_targets(rows: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
 
 
 def _omit(unplaced: pl.DataFrame, cause: str, omissions: Omissions, example: str, remedy: str) -> None:
-    """Withdrawals are not counted: what they take back was never shown."""
+    """Counts results that are not shown. Retractions are not counted: their result was never shown."""
     omissions.add(cause, len(unplaced.filter("live")), example, remedy)
 
 

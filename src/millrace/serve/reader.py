@@ -1,4 +1,4 @@
-"""Follows the results and statuses in the log, in a thread of its own."""
+"""Follows results and statuses in the log, in a thread of its own."""
 
 import logging
 import threading
@@ -16,30 +16,30 @@ from millrace.serve.jobs import LATENCY_MS, Jobs
 from millrace.serve.view_state import GRACE_MS, ViewState
 
 POLL_SECONDS = 0.1
-"""Seconds between two looks into the log."""
+"""Seconds between two reads of the log."""
 DISCOVERY_SECONDS = 1.0
-"""Seconds between two looks for topics, or for a log, that were not there."""
+"""Seconds between two searches for missing topics or a missing log."""
 FILL_SECONDS = 5.0
-"""Seconds that the server waits for the first look before it answers."""
+"""Seconds that the server waits for the first read before it answers."""
 RECORDS_PER_READ = 10_000
-"""The most records that are read at once."""
+"""The most records of one read."""
 MAX_PASSES = 3
-"""How many times a topic with news is looked at before what it brought is published."""
+"""How many times a topic with new records is read before they are published."""
 
 _log = logging.getLogger("millrace.serve")
 
 
 class ResultReader:
-    """Applies results to views and takes statuses, as they come."""
+    """Adds new results to views, and new statuses to jobs."""
 
     def __init__(self, address: LogAddress, views: Sequence[ViewState], jobs: Jobs) -> None:
-        """`log` need not exist yet."""
+        """The log need not exist yet."""
         self._address = address
         self.url = url_of(address)
         self.problem: str | None = None
-        """Why nothing can be read at the moment."""
+        """Why the log cannot be read at the moment; None if it can."""
         self.undecodable = 0
-        """How many results could not be decoded."""
+        """The number of results that could not be decoded."""
         self._views, self._jobs = views, jobs
         self._positions: dict[str, dict[int, int]] = {}
         self._aliases: dict[str, str] = {}
@@ -54,16 +54,18 @@ class ResultReader:
         return [name for name in wanted if name not in self._positions]
 
     def _topic_of(self, view_state: ViewState) -> str:
-        """The topic that a view is read from: its own, or the version that was put in its place."""
+        """The topic of a view: its own, or the version to which an alias points."""
         return self._aliases.get(view_state.view.topic.name, view_state.view.topic.name)
 
     def start(self) -> None:
-        """Begins to read. Views are filled when it returns, unless that takes very long: who asks at once is not shown an empty map."""
+        """Starts reading. It returns when the views are filled, or after `FILL_SECONDS`, so that the first
+        viewer sees a map.
+        """
         self._thread.start()
         self._has_looked.wait(FILL_SECONDS)
 
     def stop(self) -> None:
-        """Ends the thread; at once, but for the piece at hand."""
+        """Ends the thread, after the current read."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(5)
@@ -74,12 +76,12 @@ class ResultReader:
                 self._follow()
             except MillraceError as error:
                 self._set_problem(str(error))
-            except Exception as error:  # noqa: BLE001 - viewers keep what they see, and reading is tried again
+            except Exception as error:  # noqa: BLE001 - viewers keep their map; try again
                 self._set_problem(f"{type(error).__name__}: {error}", error)
             self._stopping.wait(DISCOVERY_SECONDS)
 
     def _set_problem(self, problem: str, error: Exception | None = None) -> None:
-        """Each problem once, not every time that it is met again."""
+        """Logs a problem once, and not at every attempt."""
         if problem != self.problem:
             _log.warning("waiting for the log: %s", problem, exc_info=error)
         self.problem = problem
@@ -102,7 +104,7 @@ class ResultReader:
             log.close()
 
     def _discover_topics(self, log: Log) -> None:
-        """Finds the places from which to read topics that are new, versions that have taken the place of others among them."""
+        """Finds the start positions of new topics, and of new versions behind aliases."""
         self._aliases = read_aliases(log)
         for name in self.missing:
             with suppress(TopicMissing):
@@ -118,7 +120,7 @@ class ResultReader:
                 self._positions[name] = self._start_positions(log, name)
 
     def _start_positions(self, log: Log, name: str) -> dict[int, int]:
-        """Where to read on in a topic that is read for the first time; its views show what it holds, and nothing else."""
+        """The positions from which to read a new topic. Its views are filled with what it holds."""
         if run_of_topic(name) is not None:
             return _recent_positions(log, name)
         positions = [
@@ -131,21 +133,22 @@ class ResultReader:
         }
 
     def _read_topics(self, log: Log) -> bool:
-        """Reads every topic to its end; whether there was anything new."""
+        """Reads every topic to its end; returns whether there were new records."""
         news = [self._read_topic(log, name) for name in list(self._positions)]
         return any(news)
 
     def _read_topic(self, log: Log, name: str) -> bool:
-        """Reads a topic to its end, in pieces, and publishes only then: viewers do not see half of a window.
+        """Reads a topic to its end in chunks, and publishes only then: viewers do not see half of a window.
 
-        On Kafka the partitions of one transaction end a few milliseconds apart. So the ends are looked at again after the first news.
+        On Kafka, the partitions of one transaction end a few milliseconds apart, so the end offsets are read
+        again after the first records.
         """
         positions, has_read = self._positions[name], False
         for _ in range(MAX_PASSES):
             ends = log.end_offsets(name)
             if any(
                 end < positions.get(partition, 0) for partition, end in ends.items()
-            ):  # the topic was made anew
+            ):  # the topic was deleted and created again
                 self._positions[name] = self._start_positions(log, name)
                 return True
             if not self._read_to(log, name, ends):
@@ -158,7 +161,7 @@ class ResultReader:
         return has_read
 
     def _read_to(self, log: Log, name: str, ends: Mapping[int, int]) -> bool:
-        """Takes pieces of all partitions until these ends are reached; whether there were any."""
+        """Reads chunks of all partitions up to these ends; returns whether there were any."""
         positions, has_read = self._positions[name], False
         while ranges := {
             partition: (positions.get(partition, 0), min(end, positions.get(partition, 0) + RECORDS_PER_READ))
@@ -179,7 +182,7 @@ class ResultReader:
         return has_read
 
     def _dispatch(self, name: str, records_by_partition: Mapping[int, Records]) -> None:
-        """Passes on what is new in a topic."""
+        """Passes new records to the jobs or views of their topic."""
         if (run := run_of_topic(name)) is not None:
             for records in records_by_partition.values():
                 self._jobs.add(run, parse_statuses(records))
@@ -195,7 +198,7 @@ class ResultReader:
 
 
 def _read_range(log: Log, name: str, partition: int, start: int, end: int) -> Records:
-    """A range of a partition, as far as it is still there."""
+    """A range of a partition, as far as retention has not removed it."""
     try:
         return log.read(name, partition, start, end)
     except OffsetGone:
@@ -204,7 +207,9 @@ def _read_range(log: Log, name: str, partition: int, start: int, end: int) -> Re
 
 
 def fill_view(log: Log, view_state: ViewState, name: str | None = None) -> dict[int, int]:
-    """Reads back as far as results are still shown, and no further; where to go on in each partition. What the view had before is forgotten."""
+    """Replaces the view's results by those of the log that are still shown. Returns the positions to read on
+    from.
+    """
     topic = name or view_state.view.topic.name
     begins, ends = log.start_offsets(topic), log.end_offsets(topic)
     frames = [
@@ -222,10 +227,10 @@ def fill_view(log: Log, view_state: ViewState, name: str | None = None) -> dict[
 def _read_back(
     log: Log, view_state: ViewState, topic: str, partition: int, offsets: tuple[int, int]
 ) -> list[pl.DataFrame]:
-    """The results of a partition that may still be shown, in pieces, the last one first.
+    """The results of a partition that may still be shown, in chunks, the last one first.
 
-    Windows fire in the order of their ends. So before an on-time pane there are only on-time and late panes of windows no later than its own, and
-    early panes of windows that end at most a window later.
+    Windows fire in the order of their ends. So before an on-time pane there are only on-time and late panes
+    of the same or earlier windows, and early panes of windows that end at most one window size later.
     """
     view, frames = view_state.view, []
     begin, end = offsets
@@ -246,7 +251,7 @@ def _read_back(
 
 
 def _recent_positions(log: Log, name: str) -> dict[int, int]:
-    """Where the statuses of the last minute begin."""
+    """The positions at which the statuses of the last minute begin."""
     positions = {}
     for partition, end in log.end_offsets(name).items():
         start = max(log.start_offsets(name)[partition], end - RECORDS_PER_READ)

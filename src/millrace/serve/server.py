@@ -1,4 +1,4 @@
-"""The web server: a socket, the application, and an end without delay."""
+"""The web server: its socket, the application, and a stop without delay."""
 
 import errno
 import logging
@@ -15,17 +15,18 @@ from millrace.serve.pages import built_pages
 from millrace.views import View
 
 MAX_MESSAGE_BYTES = 65_536
-"""Bytes of the largest message that a viewer may send."""
+"""The most bytes of a viewer's message."""
 SEND_BUFFER_BYTES = 262_144
-"""Bytes that the system keeps for each connection. Left to itself it keeps megabytes: a slow viewer would have to see all of them before what is new."""
+"""Bytes of the send buffer per connection. By default it has megabytes, all of which a slow viewer would get
+before newer state."""
 STUCK_MS = 90_000
-"""Milliseconds after which the system drops a connection whose other side takes no more data: closing it politely would wait for ever."""
+"""Milliseconds after which the system drops a connection whose other side takes no data."""
 
 _log = logging.getLogger("millrace.serve")
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """A socket at that address; 0 is any port that is free."""
+    """A listening socket; port 0 is any free port."""
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -41,17 +42,23 @@ def open_listener(host: str, port: int) -> socket.socket:
 
 def _explain(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is in use, perhaps by another millrace; end that one, or choose another port with --port (0: any that is free)"
+        return (
+            f"port {port} of {host} is in use, perhaps by another millrace; "
+            "stop that one, or choose another port with --port (0: any free one)"
+        )
     if error.errno == errno.EACCES:
         return f"port {port} of {host} may not be used by this user; choose one above 1023 with --port"
-    return f"cannot listen at {host}, port {port}: {error.strerror or error}; name an address of this machine with --host, such as 127.0.0.1"
+    return (
+        f"cannot listen at {host}, port {port}: {error.strerror or error}; "
+        "name an address of this machine with --host, such as 127.0.0.1"
+    )
 
 
 class Server(uvicorn.Server):
-    """Ends without waiting for viewers that do not take what they were sent."""
+    """Stops without waiting for viewers that take no data."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drops the connections that are stuck, and says goodbye to the others."""
+        """Aborts stuck connections, and closes the others."""
         for connection in list(self.server_state.connections):
             transport = getattr(connection, "transport", None)
             if transport is not None and transport.get_write_buffer_size():
@@ -60,14 +67,14 @@ class Server(uvicorn.Server):
 
 
 def make_server(context: ServerContext) -> Server:
-    """Not running yet; `run(sockets=[...])` does, until a signal or `should_exit`."""
+    """A server that is not running yet: `run(sockets=[...])` runs it, until a signal or `should_exit`."""
     config = uvicorn.Config(
         make_app(context, pages=built_pages()),
         access_log=False,
         log_config=None,
         lifespan="on",
         ws_max_size=MAX_MESSAGE_BYTES,
-        ws_per_message_deflate=False,  # each viewer would compress the shared texts for himself
+        ws_per_message_deflate=False,  # shared texts would be compressed again for each viewer
         server_header=False,
         timeout_graceful_shutdown=1,
     )
@@ -75,7 +82,9 @@ def make_server(context: ServerContext) -> Server:
 
 
 def serve(log: LogAddress, views: Sequence[View], *, host: str, port: int) -> None:
-    """Serves views of the log until interrupted; then it raises KeyboardInterrupt, also where that signal was ignored before."""
+    """Serves views of the log until interrupted. It then raises KeyboardInterrupt, also where SIGINT was
+    ignored.
+    """
     with open_listener(host, port) as listener:
         _log.info("serving %s at %s", url_of(log), address(listener))
         make_server(ServerContext.create(log, views)).run(sockets=[listener])
@@ -83,7 +92,7 @@ def serve(log: LogAddress, views: Sequence[View], *, host: str, port: int) -> No
 
 
 def address(listener: socket.socket) -> str:
-    """What to type into a browser on this machine."""
+    """The URL of the map for a browser on this machine."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"

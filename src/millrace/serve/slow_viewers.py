@@ -1,8 +1,10 @@
-"""What a slow viewer gets: each tile once, in its newest state. A viewer has a set of pending tiles and no queue of messages.
+"""What a slow viewer gets: each tile once, in its newest state. A viewer has a set of pending tiles and no
+queue of messages.
 
-Every tick adds the tiles that changed to the set of each viewer that looks at them. A tile that is in the set already is not added
-twice. When the connection takes data again, the set becomes one message per layer, made of the state at that moment. So a viewer
-costs no more memory than the tiles of its map, however long it stalls, and its first message afterwards is up to date.
+Every tick adds the tiles that changed to the set of each viewer that looks at them. A tile that is in the set
+already is not added twice. When the connection takes data again, the set becomes one message per layer, made
+of the state at that moment. So a viewer costs no more memory than the tiles of its map, however long it
+stalls, and its first message afterwards is up to date.
 
 Example: tiles a, b and c, and a viewer whose connection takes nothing from 0.5 s to 3 s.
 
@@ -37,13 +39,16 @@ class Viewer:
     pending_tiles: dict[str, set[int]] = field(default_factory=dict)
     """By layer: tiles to send. A layer with an empty set has a new time and no new tiles."""
     shown_tiles: dict[str, set[int]] = field(default_factory=dict)
-    """By layer: the tiles that were not empty when they were last sent. When the viewer looks elsewhere, they may have to be emptied."""
+    """By layer: the tiles that were not empty when they were last sent. When the viewer looks elsewhere, they
+    may have to be emptied."""
     is_status_pending: bool = False
     has_pending: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while there may be something to send."""
 
     def look_at(self, box: Box, tiles: Mapping[str, set[int]]) -> None:
-        """Replaces what the viewer looks at. `tiles`: by layer, those that are not empty; all of them inside the box become pending."""
+        """Replaces what the viewer looks at. `tiles`: by layer, those that are not empty; all of them inside
+        the box become pending.
+        """
         self.box, self.layers = box, tuple(tiles)
         self.pending_tiles = {
             layer: box.covered_tiles(filled | self.shown_tiles.get(layer, set()))

@@ -13,7 +13,7 @@ from millrace.serve.placement import check_results, place_results
 from millrace.views import View
 
 GRACE_MS = 5_000
-"""With `shows="newest"`: how much longer than `every` a result is shown, in milliseconds."""
+"""With `shows="newest"`: milliseconds that a result is shown longer than `every`."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -23,26 +23,30 @@ class Snapshot:
     """A view at one moment."""
 
     rows: pl.DataFrame
-    """`cell`, `tile`, `latitude`, `longitude`, the view's values, `window_start`, `window_end`; one row for each key."""
+    """`cell`, `tile`, `latitude`, `longitude`, the view's values, `window_start`, `window_end`; one row for
+    each key."""
     time: int | None
-    """The end of the window that is shown; with `shows="newest"`, of the newest window of which there was a result."""
+    """The end of the shown window; with `shows="newest"`, the end of the newest window with a result."""
 
 
 class ViewState:
-    """The results of a view. One thread takes and publishes them, others look at what was published last.
+    """The results of a view. One thread adds and publishes results; others read the snapshot published last.
 
-    Of each key and window the last pane counts. Which of these are shown is decided when they are published:
+    The last pane of each key and window counts. `publish` decides which of these are shown:
 
-    - `shows="window"`: those of the newest complete window, and no others. A window is complete when one of its panes is
-      not early: the engine fires a window for all keys in one batch. Panes of newer windows are kept until theirs is complete.
-    - `shows="newest"`: of each key the newest that holds, unless it ended more than `every` and five seconds before the newest of all.
+    - `shows="window"`: those of the newest complete window, and no others. A window is complete when one of
+      its panes is
+      not early: the engine fires a window for all keys in one batch. Panes of newer windows are kept until
+    theirs is complete.
+    - `shows="newest"`: of each key the newest that holds, unless it ended more than `every` and five seconds
+      before the newest of all.
     """
 
     def __init__(self, view: View) -> None:
-        """Nothing yet."""
+        """Starts without results."""
         self.view = view
         self.result_count = 0
-        """How many results were taken."""
+        """The number of results added."""
         self.omissions = Omissions(view.name)
         types = {column: view.topic.schema[column] for column in (view.key, *view.values)}
         named: dict[str, type[pl.DataType]] = {"to": pl.String} if view.kind == "arcs" else {}
@@ -54,7 +58,7 @@ class ViewState:
         self._snapshot = Snapshot(self._rows.drop("live", "order"), None)
 
     def clear(self) -> None:
-        """Forgets all results; what was published stays until the next time."""
+        """Drops all results. The published snapshot stays until the next `publish`."""
         self._rows = pl.DataFrame(schema=self._columns)
         self._complete_end: int | None = None
         self._newest_end: int | None = None
@@ -62,16 +66,16 @@ class ViewState:
 
     @property
     def time(self) -> int | None:
-        """The time of what was published last."""
+        """The time of the published snapshot."""
         return self.snapshot().time
 
     def apply(self, results: pl.DataFrame) -> None:
-        """Takes results and publishes them."""
+        """Adds results and publishes."""
         self.add(results)
         self.publish()
 
     def add(self, results: pl.DataFrame) -> None:
-        """Takes results in the order of the log, as the codec gives them with panes."""
+        """Adds results in the order of the log, as decoded with panes."""
         self.result_count += len(results)
         rows = check_results(self._with_windows(self._drop_excluded(results)), self.view, self.omissions)
         if rows.is_empty():
@@ -91,7 +95,7 @@ class ViewState:
         self._rows = candidates.unique([self.view.key, *_WINDOW], keep="last", maintain_order=True)
 
     def publish(self) -> None:
-        """Shows what holds now to those who look."""
+        """Publishes a snapshot of the results to show, and notes the tiles that changed."""
         after, time = self._choose_rows()
         before = self._snapshot.rows
         changed = self._changed_tiles(before, after)
@@ -100,12 +104,12 @@ class ViewState:
             self._changed |= changed
 
     def snapshot(self) -> Snapshot:
-        """What is shown now."""
+        """The published snapshot."""
         with self._lock:
             return self._snapshot
 
     def take_changes(self) -> tuple[Snapshot, set[int]]:
-        """What is shown now, and the tiles whose contents are not what they were when this was last asked."""
+        """The published snapshot, and the tiles that changed since the last call."""
         with self._lock:
             changed, self._changed = self._changed, set()
             return self._snapshot, changed
@@ -127,7 +131,7 @@ class ViewState:
         return results.filter(~self.view.exclude.fill_null(value=False))
 
     def _with_windows(self, results: pl.DataFrame) -> pl.DataFrame:
-        """Rows of a job without windows are as long as a millisecond, where results are shown key by key."""
+        """Gives rows without windows one of a millisecond, if results are shown by key."""
         if self.view.is_by_window:
             return results
         at = pl.col("event_time")
@@ -136,7 +140,7 @@ class ViewState:
         )
 
     def _may_be_shown(self) -> pl.Expr:
-        """Whether a result can be shown now or later."""
+        """Whether a result may be shown now or later."""
         if not self.view.is_by_window:
             return pl.col("window_end") >= (self._newest_end or 0) - self.view.every_ms - GRACE_MS
         return (
@@ -144,7 +148,9 @@ class ViewState:
         )
 
     def _choose_rows(self) -> tuple[pl.DataFrame, int | None]:
-        """The results to show, and their time. Before the first complete window it is the oldest of those that are open."""
+        """The results to show, and their time. Before the first complete window, the oldest open one is
+        shown.
+        """
         live, key = self._rows.filter("live"), self.view.key
         if self.view.is_by_window:
             time = (
@@ -177,13 +183,13 @@ _KEPT_COLUMNS: dict[str, type[pl.DataType]] = {
     "longitude": pl.Float64,
     "tile": pl.Int64,
 }
-"""What is kept of a result besides its key and values."""
+"""The columns of a result besides its key and values."""
 _SENT_COLUMNS: dict[str, tuple[str, ...]] = {
     "cells": (),
     "arcs": (),
     "points": ("longitude", "latitude", "window_end"),
 }
-"""By kind: what viewers are told of a result after its values."""
+"""By kind: the columns that follow the values in messages to viewers."""
 
 
 def _int_or_none(value: object) -> int | None:

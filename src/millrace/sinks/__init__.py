@@ -1,1 +1,1 @@
-"""Where results go besides the log: other people's databases, which follow a topic and hold the newest pane of each key."""
+"""Sinks: databases that follow a topic of results and hold the newest pane of each key."""

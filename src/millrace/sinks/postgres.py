@@ -1,10 +1,12 @@
-"""A topic of results as a table in PostgreSQL: the newest pane of each key and window, however often it is written.
+"""A topic of results as a table in PostgreSQL: the newest pane of each key and window, however often it is
+written.
 
-What was read of the topic and how far is written in one transaction, so that nothing is skipped or done twice over crashes; and since a pane only ever
-replaces an earlier pane of its window, doing it twice would change nothing.
+Rows and the position in the topic are written in one transaction, so crashes neither skip nor repeat records.
+A pane only replaces earlier panes of its window, so writing it twice changes nothing either.
 
-Rows that cannot be in the table (without a pane, with a NUL in a text, out of a column's range) and records that cannot be read are
-set aside in the table `millrace_set_aside`, in the same transaction, with their place in the topic and the reason.
+Rows that the table cannot hold (not a pane, NUL in a text, out of a column's range) and records that cannot
+be decoded are set aside in the table `millrace_set_aside`, in the same transaction, with their place in the
+topic and the reason.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ if TYPE_CHECKING:
     import psycopg
 
 PIECE = 50_000
-"""How many records are written in one transaction at most."""
+"""The most records per transaction."""
 
 OFFSETS_TABLE = "millrace_offsets"
-"""The table that says how far each topic was read into each table."""
+"""The table with the position of each topic that is read into a table."""
 SET_ASIDE_TABLE = "millrace_set_aside"
-"""The table of what could not be written: where it is in its topic, and why."""
+"""The table of records that could not be written: their place in the topic, and the reason."""
 _log = logging.getLogger("millrace.sinks")
 
 _TYPES: dict[Any, str] = {
@@ -58,24 +60,26 @@ class PostgresTable:
     key: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuses what could not be a table, or has nothing to tell its rows apart."""
+        """Refuses a wrong table name, and a topic without a key to tell its rows apart."""
         if not _TABLE_NAME.match(self.table):
             raise DefinitionError(
                 f"table {self.table!r}: use small letters, digits and '_', and begin with a letter"
             )
         if not self.keys:
             raise DefinitionError(
-                f"topic {self.topic.name!r} has no key, so a pane could not be found again; say key=('column', ...)"
+                f"topic {self.topic.name!r} has no key, so the pane to replace could not be found; set "
+                "key=('column', ...)"
             )
         for column in self.keys:
             if column not in self.topic.schema:
                 raise DefinitionError(
-                    f"key {column!r} is not a field of {self.topic.type.__name__}; it has {', '.join(self.topic.schema)}"
+                    f"key {column!r} is not a field of {self.topic.type.__name__}; it has "
+                    f"{', '.join(self.topic.schema)}"
                 )
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What tells results apart within a window."""
+        """The columns that identify a result within a window."""
         return self.key or ((self.topic.key,) if self.topic.key else ())
 
     @property
@@ -90,7 +94,7 @@ class PostgresTable:
 
 
 def follow(log: Log, target: PostgresTable, *, wait: Callable[[], bool] = lambda: False) -> int:
-    """Writes what is new in the topic, until `wait` says that there is nothing to wait for; how many records were read."""
+    """Writes new records of the topic until `wait` returns False. Returns the number of records read."""
     read = 0
     with _connect(target.url) as connection:
         _create_tables(connection, target)
@@ -128,7 +132,7 @@ def _connect(url: str) -> psycopg.Connection[Any]:
 
 
 def _create_tables(connection: psycopg.Connection[Any], target: PostgresTable) -> None:
-    """Makes the tables if they are absent."""
+    """Creates the tables if they do not exist."""
     topic_columns = [f"{_quote(name)} {_sql_type(dtype)}" for name, dtype in target.topic.schema.items()]
     number_columns = [
         f'"{name}" bigint NOT NULL' for name in ("event_time", "window_start", "window_end", "index")
@@ -137,19 +141,23 @@ def _create_tables(connection: psycopg.Connection[Any], target: PostgresTable) -
     unique = f"UNIQUE NULLS NOT DISTINCT ({', '.join(map(_quote, target.identity))})"
     _execute(
         connection,
-        f"CREATE TABLE IF NOT EXISTS {target.table} ({', '.join([*topic_columns, *number_columns, *flag_columns, unique])})",
+        f"CREATE TABLE IF NOT EXISTS {target.table} "
+        f"({', '.join([*topic_columns, *number_columns, *flag_columns, unique])})",
     )
-    offset_columns = '"table" text, topic text, partition integer, next bigint NOT NULL, PRIMARY KEY ("table", topic, partition)'
+    position = '"table" text, topic text, partition integer'
+    offset_columns = f'{position}, next bigint NOT NULL, PRIMARY KEY ("table", topic, partition)'
     _execute(connection, f"CREATE TABLE IF NOT EXISTS {OFFSETS_TABLE} ({offset_columns})")
-    set_aside_columns = '"table" text, topic text, partition integer, "offset" bigint, reason text, PRIMARY KEY ("table", topic, partition, "offset")'
+    set_aside_key = 'PRIMARY KEY ("table", topic, partition, "offset")'
+    set_aside_columns = f'{position}, "offset" bigint, reason text, {set_aside_key}'
     _execute(connection, f"CREATE TABLE IF NOT EXISTS {SET_ASIDE_TABLE} ({set_aside_columns})")
 
 
 def _pending_ranges(
     connection: psycopg.Connection[Any], target: PostgresTable, log: Log, partition: int, end: int
 ) -> Iterator[tuple[int, int]]:
-    """The ranges of a partition that are still to be written."""
-    query = f'SELECT next FROM {OFFSETS_TABLE} WHERE "table" = %s AND topic = %s AND partition = %s'  # noqa: S608 - a name of our own
+    """The ranges of a partition that are not written yet."""
+    condition = '"table" = %s AND topic = %s AND partition = %s'
+    query = f"SELECT next FROM {OFFSETS_TABLE} WHERE {condition}"  # noqa: S608 - a name of our own
     stored = connection.execute(query.encode(), (target.table, target.topic.name, partition)).fetchone()
     start = max(stored[0] if stored else 0, log.start_offsets(target.topic.name)[partition])
     while start < end:
@@ -161,7 +169,10 @@ def _pending_ranges(
 def _write_valid_rows(
     connection: psycopg.Connection[Any], target: PostgresTable, rows: pl.DataFrame
 ) -> list[tuple[int, str]]:
-    """Writes the rows that the table takes; the offsets of the others, and why. Halves are tried until the culprits are alone."""
+    """Writes the rows that the table accepts, and returns the offsets of the others with reasons.
+
+    If a batch fails, its halves are tried, until each row at fault is alone.
+    """
     import psycopg
 
     has_pane = pl.all_horizontal(
@@ -199,7 +210,9 @@ def _set_aside(
 ) -> None:
     if not refused:
         return
-    query = f'INSERT INTO {SET_ASIDE_TABLE} ("table", topic, partition, "offset", reason) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING'  # noqa: S608 - a name of our own
+    columns = '"table", topic, partition, "offset", reason'
+    values = "VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+    query = f"INSERT INTO {SET_ASIDE_TABLE} ({columns}) {values}"
     with connection.cursor() as cursor:
         cursor.executemany(
             query.encode(),
@@ -218,7 +231,7 @@ def _set_aside(
 
 
 def _write(connection: psycopg.Connection[Any], target: PostgresTable, rows: pl.DataFrame) -> None:
-    """The newest pane of each key and window takes the place of an earlier one."""
+    """Upserts panes: the newest one of each key and window replaces an earlier one."""
     withdrawn = (pl.col("op") == panes.RETRACT).alias("withdrawn")
     ranked = rows.with_columns(withdrawn).sort("index", pl.col("withdrawn").not_(), maintain_order=True)
     latest = ranked.unique(list(target.identity), keep="last", maintain_order=True).select(target.columns)
@@ -244,7 +257,8 @@ def _write(connection: psycopg.Connection[Any], target: PostgresTable, rows: pl.
 
 
 def _reached(connection: psycopg.Connection[Any], target: PostgresTable, partition: int, stop: int) -> None:
-    query = f'INSERT INTO {OFFSETS_TABLE} VALUES (%s, %s, %s, %s) ON CONFLICT ("table", topic, partition) DO UPDATE SET next = excluded.next'  # noqa: S608 - a name of our own
+    update = 'ON CONFLICT ("table", topic, partition) DO UPDATE SET next = excluded.next'
+    query = f"INSERT INTO {OFFSETS_TABLE} VALUES (%s, %s, %s, %s) {update}"  # noqa: S608 - a name of our own
     connection.execute(query.encode(), (target.table, target.topic.name, partition, stop))
 
 

@@ -1,4 +1,6 @@
-"""Folders and files of this machine: a URL given in their place is refused, instead of becoming a folder named `s3a:`."""
+"""Refuses URLs where a local folder or file is expected, which would otherwise become a folder named
+`s3a:`.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,18 @@ from pathlib import Path
 from millrace.errors import ConfigError
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
-"""Also `s3a:/bucket`, which is what a `Path` makes of `s3a://bucket`."""
+"""Also matches `s3a:/bucket`, which `Path` makes of `s3a://bucket`."""
 
 
 def require_local(path: Path | str, purpose: str) -> Path:
-    """The path; `ConfigError` if it is a URL. `what` names the thing that is to be there: "the state folder"."""
+    """The path; `ConfigError` if it is a URL. The second argument names its use: "the state folder"."""
     if reason := explain_refusal(path, purpose):
         raise ConfigError(reason)
     return Path(path)
 
 
 def explain_refusal(path: Path | str, purpose: str) -> str | None:
-    """Why the path cannot be used; None: it can."""
+    """Why the path cannot be used; None if it can."""
     match = _URL.match(str(path))
     if match is None:
         return None
@@ -29,4 +31,7 @@ def explain_refusal(path: Path | str, purpose: str) -> str | None:
         if match[1].lower() == "file"
         else "name a folder of this machine or a mounted one"
     )
-    return f"{purpose} {url!r} is a URL, and only local paths can be used there so far; {remedy}, such as '/var/lib/millrace'"
+    return (
+        f"{purpose} {url!r} is a URL, and only local paths can be used there so far; "
+        f"{remedy}, such as '/var/lib/millrace'"
+    )

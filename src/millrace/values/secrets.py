@@ -1,4 +1,4 @@
-"""Passwords and keys: given in settings or in the environment, and never shown, logged or stored."""
+"""Passwords and keys of settings and environment. They are never shown, logged or stored."""
 
 import os
 import re
@@ -12,26 +12,30 @@ _PUBLIC_NAME = re.compile(r"(ca|certificate)\.pem$|token\.endpoint|mechanism|str
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of a setting must not be shown, going by its name."""
+    """Whether the value of a setting of this name must not be shown."""
     return bool(_SECRET_NAME.search(key)) and not _PUBLIC_NAME.search(key)
 
 
 class Secret:
-    """A secret and the environment variable that may hold it. Shown, it is `***`; on its way to another process, only the variable's name travels."""
+    """A secret and the environment variable that may hold it.
+
+    Its text is `***`. Pickled for another process, it holds only the name of the variable.
+    """
 
     __slots__ = ("_value", "variable")
 
     def __init__(self, variable: str, value: str | None = None) -> None:
-        """Without a value, it is looked for in the environment when it is needed."""
+        """Without a value, the environment variable is read when it is needed."""
         self.variable = variable
         self._value = value
 
     def reveal(self) -> str:
-        """The secret itself, for those who must send it."""
+        """The secret itself, to be sent and not to be shown."""
         value = os.environ.get(self.variable) if self._value is None else self._value
         if value is None:
             raise ConfigError(
-                f"{self.variable} is not in the environment of this process, and secrets do not travel to other machines by themselves; "
+                f"{self.variable} is not in the environment of this process, and secrets are not sent to "
+                "other machines; "
                 "set it where Spark's executors run, such as by a secret of Kubernetes"
             )
         return value

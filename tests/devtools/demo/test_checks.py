@@ -36,7 +36,7 @@ def test_without_java_there_is_another_way(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     stderr = refusal(capsys, tmp_path / "demo", "--no-browser")
     assert "Spark needs Java" in stderr
-    assert stderr.rstrip().endswith("or say --on local, which needs no Java")
+    assert stderr.rstrip().endswith("or use --on local, which needs no Java")
 
 
 def test_a_java_that_is_too_old(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

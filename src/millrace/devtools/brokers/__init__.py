@@ -1,4 +1,7 @@
-"""Real Kafka brokers on this machine, for development and tests: one or three, in KRaft mode, from Maven Central's jars. No Docker needed."""
+"""Real Kafka brokers on this machine, for development and tests: one or three, in KRaft mode, without Docker.
+
+Maven fetches their jars from Maven Central.
+"""
 
 from millrace.devtools.brokers.cluster import Cluster, load_cluster, restart, start, stop
 from millrace.devtools.brokers.properties import BrokerNode

@@ -1,4 +1,4 @@
-"""One or three brokers in a folder: started, found again, stopped."""
+"""Starts, finds and stops one or three brokers of a folder."""
 
 import base64
 import contextlib
@@ -23,9 +23,9 @@ from millrace.values.atomic_files import write_file
 DEFAULT_FOLDER = Path("millrace-data/kafka")
 DEFAULT_PORT = 9092
 START_TIMEOUT = 60.0
-"""Seconds in which brokers must answer, unless said otherwise."""
+"""Default seconds within which brokers have to answer."""
 STOP_TIMEOUT = 15.0
-"""Seconds in which they must have ended, before they are killed."""
+"""Seconds that brokers have to end before they are killed."""
 JAVA_OPTIONS = (
     "-Xmx512m",
     "-Xms128m",
@@ -33,12 +33,12 @@ JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-Djava.awt.headless=true",
 )
-"""On one machine with few cores the quick compiler serves a broker best."""
+"""On a machine with few cores, a broker is fastest with the quick compiler."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Brokers that belong together, as `cluster.json` in their folder remembers them."""
+    """The brokers of a folder, as stored in `cluster.json` there."""
 
     folder: Path
     id: str
@@ -46,19 +46,19 @@ class Cluster:
 
     @property
     def servers(self) -> str:
-        """What clients are given: `localhost:9092,localhost:9093`."""
+        """The addresses for clients: `localhost:9092,localhost:9093`."""
         return ",".join(f"localhost:{node.port}" for node in self.nodes)
 
     @property
     def secure_servers(self) -> str:
-        """The same for clients with TLS and passwords; empty where brokers do not listen for them."""
+        """The addresses for clients with TLS and passwords; empty without such a listener."""
         return ",".join(
             f"localhost:{node.secure_port}" for node in self.nodes if node.secure_port is not None
         )
 
     @property
     def url(self) -> str:
-        """What `--log` and `log.url` are given."""
+        """The URL for `--log` and `log.url`."""
         return f"kafka://{self.servers}"
 
     def live_nodes(self) -> list[BrokerNode]:
@@ -70,17 +70,17 @@ class Cluster:
         ]
 
     def output(self, node: BrokerNode) -> Path:
-        """What a broker prints."""
+        """The file with a broker's output."""
         return self.folder / f"broker-{node.id}.log"
 
     def store(self) -> None:
-        """Remembers it."""
+        """Writes `cluster.json`."""
         description = {"id": self.id, "nodes": [asdict(node) for node in self.nodes]}
         write_file(self.folder / "cluster.json", json.dumps(description, indent=1).encode(), durable=False)
 
 
 def load_cluster(folder: Path = DEFAULT_FOLDER) -> Cluster | None:
-    """The brokers that were last started in a folder, whether they are alive or not."""
+    """The brokers last started in a folder, alive or not; None if there were none."""
     try:
         description = json.loads((folder / "cluster.json").read_text())
     except FileNotFoundError:
@@ -100,18 +100,22 @@ def start(
     stop_waiting: Callable[[], bool] = lambda: False,
     timeout: float = START_TIMEOUT,
 ) -> Cluster:
-    """Starts brokers and returns when all of them answer, `within` so many seconds. What an earlier start left in the folder is still there.
+    """Starts brokers, and returns when all of them answer. They have the data of earlier starts in the
+    folder.
 
-    `port` is the first broker's, the next ones follow; 0: any that are free. Brokers that are not `detached` end with this process, however it ends.
+    `port` is that of the first broker, the others have the next ones; 0: any free ones. Unless they are
+    `detached`, brokers end with this process.
     """
     existing = load_cluster(folder)
     if existing is not None and existing.live_nodes():
         raise MillraceError(
-            f"brokers run already in {folder}, at {existing.servers}; stop them with: millrace kafka down --folder {folder}"
+            f"brokers run already in {folder}, at {existing.servers}; stop them with: millrace kafka down "
+            f"--folder {folder}"
         )
     if existing is not None and len(existing.nodes) != brokers:
         raise MillraceError(
-            f"{folder} belongs to {len(existing.nodes)} brokers, not {brokers}; say --brokers {len(existing.nodes)}, or name another --folder"
+            f"{folder} belongs to {len(existing.nodes)} brokers, not {brokers}; say --brokers "
+            f"{len(existing.nodes)}, or name another --folder"
         )
     classpath = jars.classpath(jars.fetch())
     folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +135,7 @@ def start(
 
 
 def stop(cluster: Cluster, *, timeout: float = STOP_TIMEOUT) -> int:
-    """Ends the brokers that run, in an orderly way where they can; how many there were. What they hold stays."""
+    """Stops the live brokers, by SIGTERM first, and returns their number. Their data stays."""
     stopped = cluster.live_nodes()
     for node in stopped:
         _signal(node, signal.SIGTERM)
@@ -149,7 +153,7 @@ def stop(cluster: Cluster, *, timeout: float = STOP_TIMEOUT) -> int:
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Ports at which nobody listens now."""
+    """Ports at which nothing listens now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for bound in sockets:
@@ -163,7 +167,7 @@ def _plan_nodes(count: int, port: int, *, secure: bool) -> tuple[BrokerNode, ...
     occupied = [candidate for candidate in ports if port and _is_listening(candidate)]
     if occupied:
         raise MillraceError(
-            f"port {occupied[0]} is taken; say --port with another, or --port 0 for any that is free"
+            f"port {occupied[0]} is in use; name another with --port, or use --port 0 for any free one"
         )
     controllers, secure_ports = free[count : 2 * count], free[2 * count :]
     return tuple(
@@ -173,9 +177,9 @@ def _plan_nodes(count: int, port: int, *, secure: bool) -> tuple[BrokerNode, ...
 
 
 def restart(cluster: Cluster, *ids: int, detached: bool = False, timeout: float = START_TIMEOUT) -> Cluster:
-    """Starts brokers again that have died, all at once, with what they hold; returns when they answer.
+    """Starts dead brokers again with their data, and returns when they answer.
 
-    Most of the brokers must be alive then: a single one of three does not answer until it has found another.
+    A majority has to be alive then: one of three does not answer until it finds another.
     """
     command = _command(jars.classpath(jars.fetch()))
     nodes = [
@@ -232,9 +236,9 @@ def _launch(command: Sequence[str], cluster: Cluster, node: BrokerNode, *, detac
             stdout=output,
             stderr=output,
             start_new_session=True,
-            preexec_fn=None if detached else die_with_parent,  # noqa: PLW1509 - a broker that outlives a killed test is worse
+            preexec_fn=None if detached else die_with_parent,  # noqa: PLW1509 - else brokers outlive killed tests
         )
-    process.returncode = 0  # whoever stops it, perhaps another process, goes by its id
+    process.returncode = 0  # it is stopped by its id, perhaps by another process
     return process.pid
 
 
@@ -242,9 +246,7 @@ def _format_storage(command: Sequence[str], output: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         output.write_text(result.stdout + result.stderr)
-        raise RunFailed(
-            f"Kafka could not make its folder: {_last_error(output)}; its own words are in {output}"
-        )
+        raise RunFailed(f"Kafka could not make its folder: {_last_error(output)}; its output is in {output}")
 
 
 def _await_ready(
@@ -256,13 +258,15 @@ def _await_ready(
         dead = [node for node in nodes if node not in cluster.live_nodes()]
         if dead:
             raise RunFailed(
-                f"broker {dead[0].id} ended at once: {_last_error(cluster.output(dead[0]))}; see {cluster.output(dead[0])}"
+                f"broker {dead[0].id} ended at once: {_last_error(cluster.output(dead[0]))}; see "
+                f"{cluster.output(dead[0])}"
             )
         if stop_waiting():
             raise KeyboardInterrupt
         if time.monotonic() > deadline:
             raise RunFailed(
-                f"broker {waiting[0].id} does not answer at port {waiting[0].port} after {timeout:.0f} s; see {cluster.output(waiting[0])}"
+                f"broker {waiting[0].id} does not answer at port {waiting[0].port} after {timeout:.0f} s; "
+                f"see {cluster.output(waiting[0])}"
             )
         waiting = [
             node
@@ -277,7 +281,7 @@ def _last_error(output: Path) -> str:
     error_lines = [
         line for line in lines if ("Exception" in line or "ERROR" in line) and not line.startswith("\tat ")
     ]
-    return (error_lines or lines or ["nothing was said"])[-1].strip()[:300]
+    return (error_lines or lines or ["it printed nothing"])[-1].strip()[:300]
 
 
 def _is_listening(port: int) -> bool:
@@ -287,7 +291,9 @@ def _is_listening(port: int) -> bool:
 
 
 def _is_broker_of(pid: int, folder: Path) -> bool:
-    """Whether a process is a broker of this folder, and not one that was given the number of a dead one."""
+    """Whether a process is a broker of this folder, and not another one that reuses the id of a dead
+    broker.
+    """
     try:
         command_line = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
     except OSError:
@@ -303,7 +309,7 @@ def _signal(node: BrokerNode, number: int) -> None:
 
 
 def _reap(nodes: Sequence[BrokerNode]) -> None:
-    """A child that has ended stays a name until its parent asks."""
+    """Reaps an ended child: it stays a zombie until its parent waits for it."""
     for node in nodes:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(node.pid or 0, os.WNOHANG)

@@ -1,4 +1,6 @@
-"""The jars of a broker: fetched once by Maven, kept in the user's cache folder, and compared with known checksums every time."""
+"""The jars of a broker. Maven fetches them once into the user's cache folder; checksums are verified at every
+start.
+"""
 
 import hashlib
 import os
@@ -16,26 +18,29 @@ _MODULE_FOLDER = Path(__file__).parent
 
 
 def jars_folder() -> Path:
-    """Where they are kept, outside any project."""
+    """The folder of the jars, outside of any project."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "millrace" / f"kafka-{VERSION}"
 
 
 def read_checksums() -> dict[str, str]:
-    """The SHA-256 of each jar, by its name."""
+    """The SHA-256 of each jar, by name."""
     lines = (_MODULE_FOLDER / "jars.sha256").read_text().splitlines()
     return {name: digest for digest, name in (line.split() for line in lines)}
 
 
 def explain_missing() -> str | None:
-    """Why there are no jars and none can be had; None: there are, or `fetch` can be tried."""
+    """Why there are no jars and Maven cannot fetch them; None if they exist or can be fetched."""
     if jars_folder().is_dir() or shutil.which("mvn"):
         return None
-    return f"Kafka's jars are not in {jars_folder()}, and there is no mvn on the PATH to fetch them; install Maven (Debian: apt install maven; macOS: brew install maven), {DOCKER_HINT}"
+    return (
+        f"Kafka's jars are not in {jars_folder()}, and there is no mvn on the PATH to fetch them; "
+        f"install Maven (Debian: apt install maven; macOS: brew install maven), {DOCKER_HINT}"
+    )
 
 
 def fetch() -> Path:
-    """The folder of the jars, each of which is as it should be; ComponentMissing where that cannot be brought about."""
+    """The folder of verified jars, fetched if necessary. `ComponentMissing` if that fails."""
     target = jars_folder()
     if not target.is_dir():
         if reason := explain_missing():
@@ -51,7 +56,7 @@ def fetch() -> Path:
 
 
 def check(jars: Path) -> None:
-    """Refuses a folder in which a jar is missing or not the one we know."""
+    """Refuses a folder in which a jar is missing or has another checksum."""
     for name, digest in read_checksums().items():
         jar = jars / name
         if not jar.is_file():
@@ -60,12 +65,13 @@ def check(jars: Path) -> None:
             )
         if hashlib.sha256(jar.read_bytes()).hexdigest() != digest:
             raise ComponentMissing(
-                f"{jar} is not the file that its checksum in millrace/devtools/brokers/jars.sha256 says; remove the folder {jars}, and see where mvn fetches from"
+                f"{jar} is not the file that its checksum in millrace/devtools/brokers/jars.sha256 says; "
+                f"remove the folder {jars}, and check the repository from which mvn fetches"
             )
 
 
 def classpath(jars: Path) -> str:
-    """Exactly the jars we know, whatever else lies beside them."""
+    """The class path of exactly the known jars; other files in the folder are ignored."""
     return os.pathsep.join(str(jars / name) for name in sorted(read_checksums()))
 
 
@@ -81,7 +87,9 @@ def _download(jars: Path) -> None:
     if result.returncode != 0:
         errors = [line for line in (result.stdout + result.stderr).splitlines() if "ERROR" in line][:1]
         raise ComponentMissing(
-            f"mvn could not fetch Kafka {VERSION} ({errors[0] if errors else f'exit code {result.returncode}'}); see that it reaches Maven Central or a mirror, {DOCKER_HINT}"
+            f"mvn could not fetch Kafka {VERSION} "
+            f"({errors[0] if errors else f'exit code {result.returncode}'}); check that it reaches Maven "
+            f"Central or a mirror, {DOCKER_HINT}"
         )
 
 
@@ -89,5 +97,5 @@ def _install(jars: Path, target: Path) -> None:
     try:
         jars.rename(target)
     except OSError:
-        if not target.is_dir():  # else another process was quicker
+        if not target.is_dir():  # otherwise another process was faster
             raise

@@ -1,4 +1,4 @@
-"""What a broker is told: `server.properties`."""
+"""The settings of a broker: `server.properties`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,34 +21,36 @@ BASE_PROPERTIES = {
     "num.io.threads": "4",
     "controlled.shutdown.max.retries": "1",
 }
-"""Topics are made as they are declared, never by a slip of the keyboard; the rest keeps a broker small on one machine."""
+"""Topics are only created as declared, never by a typing error; the other settings keep a broker small."""
 
 
 @dataclass(frozen=True)
 class BrokerNode:
-    """A broker, which is a controller too."""
+    """A broker, which is also a controller."""
 
     id: int
     port: int
     controller_port: int
     secure_port: int | None = None
-    """Where it speaks SASL_SSL, if it does."""
+    """The port of the SASL_SSL listener, if there is one."""
     pid: int | None = None
 
 
 @dataclass(frozen=True)
 class BrokerOptions:
-    """How brokers shall be, beyond where they listen."""
+    """Options of brokers, besides their ports."""
 
     security: Security | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Any of Kafka's own; they win."""
+    """Any settings of Kafka; they override the others."""
 
 
 def make_properties(
     node: BrokerNode, nodes: Sequence[BrokerNode], data: Path, options: BrokerOptions
 ) -> dict[str, str]:
-    """All settings of one of several brokers. With three, each topic has three replicas of which two must have a record before it counts."""
+    """All settings of one broker. Of three brokers, each topic has three replicas, and a record counts when
+    two have it.
+    """
     replicas, quorum = min(3, len(nodes)), 2 if len(nodes) >= 3 else 1
     listeners = {"PLAINTEXT": node.port, "CONTROLLER": node.controller_port}
     if node.secure_port is not None:
@@ -77,7 +79,7 @@ def make_properties(
 
 
 def format_properties(settings: Mapping[str, str]) -> str:
-    """As the file has it."""
+    """The settings in the format of the file."""
     return "".join(f"{key}={_escape(value)}\n" for key, value in settings.items())
 
 

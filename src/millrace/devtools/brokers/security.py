@@ -1,4 +1,4 @@
-"""A listener with TLS and passwords, and a certificate made for it: to see that clients manage both."""
+"""A listener with TLS and passwords and its certificate, to test clients with both."""
 
 import secrets
 import subprocess
@@ -13,27 +13,29 @@ _MODULES = "org.apache.kafka.common.security"
 
 @dataclass(frozen=True)
 class Security:
-    """Who may come in by the listener SASL_SSL. Whoever comes by the plain one may do everything; of those with a password only `admins`."""
+    """The users of the listener SASL_SSL. On it, only `admins` may do everything; on the plain listener, all
+    clients may.
+    """
 
     folder: Path
-    """Where the certificate is."""
+    """The folder of the certificate."""
     users: Mapping[str, str] = field(repr=False)
-    """Passwords by name; all of them for PLAIN as well as for SCRAM."""
+    """Passwords by user, for both PLAIN and SCRAM."""
     admins: tuple[str, ...] = ()
     keystore_password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     @property
     def certificate(self) -> Path:
-        """What clients must trust: `ssl.ca.location`."""
+        """The certificate that clients have to trust: `ssl.ca.location`."""
         return self.folder / "ca.pem"
 
     @property
     def keystore(self) -> Path:
-        """Certificate and key, for brokers."""
+        """The brokers' certificate with its key."""
         return self.folder / "broker.p12"
 
     def create_certificate(self) -> None:
-        """Makes a certificate for localhost, signed by itself."""
+        """Creates a self-signed certificate for localhost."""
         self.folder.mkdir(parents=True, exist_ok=True)
         keytool = java.find().program.with_name("keytool")
         store_options = [
@@ -75,7 +77,7 @@ class Security:
         )
 
     def properties(self) -> dict[str, str]:
-        """What brokers are told of it."""
+        """The brokers' settings of this listener."""
         plain = " ".join(f'user_{name}="{password}"' for name, password in self.users.items())
         listener = "listener.name.sasl_ssl"
         return {
@@ -91,7 +93,7 @@ class Security:
         }
 
     def format_options(self) -> list[str]:
-        """SCRAM's passwords, as they are given when a broker's folder is made."""
+        """The passwords of SCRAM, as arguments of the command that formats a broker's folder."""
         mechanisms = ("SCRAM-SHA-256", "SCRAM-SHA-512")
         return [
             argument

@@ -1,1 +1,3 @@
-"""One command from nothing to a live map: a simulated city, the log, a job and the server, each a process of its own."""
+"""One command from nothing to a live map: a simulated city, the log, the jobs and the server, each in a
+process of its own.
+"""

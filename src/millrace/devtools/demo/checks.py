@@ -1,4 +1,4 @@
-"""What could be in the way of the demo, looked at before anything is started: one line each, with the remedy."""
+"""Checks before the demo starts: each failure is one line with its remedy."""
 
 import contextlib
 import importlib.util
@@ -16,7 +16,7 @@ _COMMON_PACKAGES = ("h3ronpy", "starlette", "uvicorn")
 
 
 def check_components(options: DemoOptions) -> None:
-    """Packages, the page and Java."""
+    """Refuses a machine without the packages, the built page or Java."""
     missing = [
         name
         for name in (*_COMMON_PACKAGES, *_RUNNER_PACKAGES[options.on])
@@ -30,13 +30,14 @@ def check_components(options: DemoOptions) -> None:
 
     if options.browser and built_pages() is None:
         raise ComponentMissing(
-            "the page of the map is not built, so there would be nothing to look at; run: make web (or say --no-browser, for the API alone)"
+            "the page of the map is not built, so there would be nothing to look at; run: make web (or use "
+            "--no-browser, for the API alone)"
         )
     if options.on == "spark":
         try:
             java.find()
         except ComponentMissing as error:
-            raise ComponentMissing(f"{error}; or say --on local, which needs no Java") from error
+            raise ComponentMissing(f"{error}; or use --on local, which needs no Java") from error
 
 
 def choose_port(options: DemoOptions) -> DemoOptions:
@@ -47,25 +48,27 @@ def choose_port(options: DemoOptions) -> DemoOptions:
             probe.bind((HOST, options.port))
         except OSError as error:
             raise RunFailed(
-                f"port {options.port} cannot be used for the map ({error.strerror}); stop what uses it, or choose another: --port {suggest_port(options.port)}"
+                f"port {options.port} cannot be used for the map ({error.strerror}); stop what uses it, or "
+                f"choose another: --port {suggest_port(options.port)}"
             ) from error
         return options.with_port(probe.getsockname()[1])
 
 
 def suggest_port(port: int) -> int:
-    """One to suggest."""
+    """Another port, for an error message."""
     return port + 1 if 1024 <= port < 65535 else 8080
 
 
 @contextlib.contextmanager
 def hold_folder(options: DemoOptions) -> Iterator[None]:
-    """The folder, taken by this demo alone."""
+    """Locks the folder for this demo."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(lock_folder(options.home, timeout=1.0))
         except StateInUse as error:
             raise StateInUse(
-                f"a demo is already running in {options.folder}: stop that one first, or give this one a --folder and a --port of its own"
+                f"a demo is already running in {options.folder}: stop that one first, or give this one a "
+                "--folder and a --port of its own"
             ) from error
         except StateUnwritable as error:
             reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
@@ -76,7 +79,9 @@ def hold_folder(options: DemoOptions) -> Iterator[None]:
 
 
 def reset(options: DemoOptions) -> None:
-    """Forgets the log and the state, once whoever held them is gone: the JVM of a demo that was killed may take a moment to end."""
+    """Deletes log and state, as soon as no process holds them: the JVM of a killed demo may take a moment to
+    end.
+    """
     state = options.state / options.run
     if state.exists():
         with lock_folder(state):

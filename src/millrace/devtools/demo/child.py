@@ -1,4 +1,6 @@
-"""A part of the demo: `python -m millrace.devtools.demo.child PARENT WORD...` is `millrace WORD...` that ends when its parent does."""
+"""`python -m millrace.devtools.demo.child PARENT ARGUMENT...` runs `millrace ARGUMENT...`, and ends with its
+parent.
+"""
 
 import os
 import runpy

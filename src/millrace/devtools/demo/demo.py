@@ -1,4 +1,4 @@
-"""The demo from start to end."""
+"""Runs the demo, from the checks to the end of its processes."""
 
 import contextlib
 import os
@@ -21,13 +21,14 @@ from millrace.log import open_log
 from millrace.runners.signals import stop_signals
 
 POLL_INTERVAL, FIGURES_INTERVAL, CLEANUP_INTERVAL = 0.2, 1.0, 60.0
-"""Seconds between two looks while starting, between two lines of figures, and between two turns of tidying the log."""
+"""Seconds between two checks while starting, between two lines of figures, and between two removals of old
+events."""
 
 
 def run_demo(options: DemoOptions, out: TextIO) -> None:
-    """Starts everything, says what happens, and ends everything when it is told to: by Ctrl-C, SIGTERM or the terminal's end.
+    """Starts all processes, shows progress, and ends them on Ctrl-C, SIGTERM or the end of the terminal.
 
-    Then it raises KeyboardInterrupt, when no process is left.
+    When no process is left, it raises KeyboardInterrupt.
     """
     checks.check_components(options)
     with checks.hold_folder(options), stop_signals() as stopping:
@@ -52,11 +53,11 @@ def run_demo(options: DemoOptions, out: TextIO) -> None:
 
 @dataclass(frozen=True)
 class Milestone:
-    """Something that happens once."""
+    """An event of the start, which happens once."""
 
     waiting_for: str
     reached_text: Callable[[], str | None]
-    """What to say of it, as soon as it has happened."""
+    """Returns a line about it, as soon as it has happened."""
 
 
 def _await_map(
@@ -139,16 +140,16 @@ def _show_figures(
 
 
 def explain_no_browser() -> str | None:
-    """Why a browser would be of no use here; None: it would."""
+    """The reason not to open a browser; None to open one."""
     if not sys.stdout.isatty():
-        return "there is no terminal, so probably nobody is watching"
+        return "there is no terminal, so probably no user"
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return "there is no display"
     return None
 
 
 def _open_browser(address: str) -> None:
-    """By a process of its own: it must neither write into our terminal nor end with us."""
+    """Opens it from a process of its own, which neither writes to our terminal nor ends with us."""
     quiet = subprocess.DEVNULL
     subprocess.Popen(
         [sys.executable, "-m", "webbrowser", address],
@@ -160,7 +161,7 @@ def _open_browser(address: str) -> None:
 
 
 def _short_home(options: DemoOptions) -> str:
-    """Relative to where we are, if that is shorter."""
+    """The folder relative to the working folder, if that is shorter."""
     relative = os.path.relpath(options.home)
     return relative if len(relative) < len(str(options.home)) else str(options.home)
 

@@ -1,4 +1,4 @@
-"""The jobs of the demo: all of public transport, over a city whose routes end where the city says."""
+"""The jobs of the demo: those of public transport, with the final stops of the simulated city."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from millrace.stream import Job
 from millrace.transit import jobs
 
 CITY, SEED = "MILLRACE_DEMO_CITY", "MILLRACE_DEMO_SEED"
-"""What in the environment of the jobs says which city it is, and in which folder its stops are kept."""
+"""Environment variables of the jobs: the folder of the city's stops, and the seed of the city."""
 JOBS = (
     "vehicle-distribution",
     "delay-distribution",
@@ -18,7 +18,7 @@ JOBS = (
 
 
 def final_stop_distribution() -> Job:
-    """The job, with the stops of the simulated city, which are written down the first time."""
+    """The job with the stops of the simulated city, whose file is written the first time."""
     folder, seed = Path(os.environ[CITY]), int(os.environ[SEED])
     if not (folder / "gtfs").exists():
         _write_stops(folder, seed)
@@ -26,7 +26,7 @@ def final_stop_distribution() -> Job:
 
 
 def _write_stops(folder: Path, seed: int) -> None:
-    """A city of a single vehicle has all routes, too."""
+    """Writes them from a city with a single vehicle, which has all routes."""
     from millrace.ingest.connectors.simulator.city import City, CityPlan
 
     City(CityPlan(seed=seed, scale=0.001, volume="mean"), start=0, truth=folder).close()

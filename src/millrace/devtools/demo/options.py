@@ -1,4 +1,4 @@
-"""What was asked of the demo, and where it keeps things."""
+"""The options of the demo, and the folders that follow from them."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -6,18 +6,18 @@ from typing import Literal
 
 HOST = "127.0.0.1"
 WATCHED_JOB = "vehicle-distribution"
-"""The one whose hexagons are waited for."""
+"""The job for whose hexagons the start waits."""
 
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """Everything that can be said to the demo."""
+    """The options of `millrace demo`."""
 
     folder: Path = Path("millrace-data/demo")
     port: int = 8080
-    """0: any that is free."""
+    """0: any free port."""
     scale: float = 1.0
-    """How many times the city's usual traffic."""
+    """The volume of traffic: 1 is a real city."""
     seed: int = 1
     on: Literal["spark", "local"] = "spark"
     fresh: bool = False
@@ -30,22 +30,22 @@ class DemoOptions:
 
     @property
     def log(self) -> Path:
-        """Where the log is."""
+        """The folder of the log."""
         return self.home / "log"
 
     @property
     def log_url(self) -> str:
-        """What opens the log."""
+        """The URL of the log."""
         return f"embedded:{self.log}"
 
     @property
     def state(self) -> Path:
-        """What the job remembers."""
+        """The state folder of the jobs."""
         return self.home / "state"
 
     @property
     def city(self) -> Path:
-        """What is known of the city: its routes and stops."""
+        """The folder of the city's routes and stops."""
         return self.home / f"city-{self.seed}"
 
     @property
@@ -55,9 +55,9 @@ class DemoOptions:
 
     @property
     def address(self) -> str:
-        """Where the map is."""
+        """The URL of the map."""
         return f"http://{HOST}:{self.port}"
 
     def with_port(self, port: int) -> "DemoOptions":
-        """The same, elsewhere."""
+        """The same options with another port."""
         return replace(self, port=port)

@@ -1,4 +1,4 @@
-"""The processes of the demo: they start together and end together, and one that was killed is started again."""
+"""The processes of the demo. They start and end together; one that is killed is started again."""
 
 import os
 import signal
@@ -17,25 +17,25 @@ from millrace.errors import RunFailed
 from millrace.runners.processes import kill_trees
 
 STOP_TIMEOUT, KILL_TIMEOUT = 7.0, 2.0
-"""Seconds that parts have to end of their own accord, and that they may take to vanish when killed: together less than ten."""
+"""Seconds that processes have to end after SIGTERM, and after SIGKILL: together less than ten."""
 MAX_RESTARTS = 3
-"""How often a part that was killed is started again."""
+"""How often a killed process is started again."""
 _SHOWN_LINES = 8
-"""How many of its last lines are shown when a part has failed."""
+"""How many last lines of a failed process are shown."""
 
 
 @dataclass(frozen=True, eq=False)
 class DemoProcess:
-    """One process: a command of millrace, and where what it says is kept."""
+    """One process: a command of millrace and the file with its output."""
 
     name: str
     arguments: tuple[str, ...]
     output: Path
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What suits it, unless the user's own says otherwise."""
+    """Default environment variables; those of the user win."""
 
     def last_lines(self, most: int = _SHOWN_LINES) -> list[str]:
-        """What it said last."""
+        """The last lines of its output."""
         try:
             text = self.output.read_text(errors="replace")
         except OSError:
@@ -44,7 +44,7 @@ class DemoProcess:
 
 
 def demo_processes(options: DemoOptions) -> list[DemoProcess]:
-    """City, jobs and server."""
+    """The jobs, the city and the server."""
     log = ("--log", options.log_url)
     city = (
         "ingest",
@@ -75,7 +75,9 @@ def demo_processes(options: DemoOptions) -> list[DemoProcess]:
 
 
 class DemoProcesses:
-    """Those that are running. Use it as a context: whatever happens inside, nothing is left running behind it."""
+    """The running processes. As a context manager it stops all of them at the end, whatever happens
+    inside.
+    """
 
     def __init__(self) -> None:
         self._running: dict[DemoProcess, subprocess.Popen[bytes]] = {}
@@ -88,13 +90,15 @@ class DemoProcesses:
         self.stop()
 
     def start(self, processes: Iterable[DemoProcess]) -> None:
-        """Starts all of them at once; what they said the last time is forgotten."""
+        """Starts all of them at once, with empty output files."""
         for process in processes:
             process.output.write_bytes(b"")
             self._running[process] = _start_process(process)
 
     def restart_killed(self) -> Iterator[str]:
-        """Starts again what was killed, and says so; `RunFailed` with its last words where a part gave up of its own accord."""
+        """Starts killed processes again, and yields a line for each. `RunFailed`, with the last output, if
+        one ended by itself.
+        """
         for member, process in list(self._running.items()):
             code = process.poll()
             if code is None:
@@ -103,10 +107,14 @@ class DemoProcesses:
                 raise RunFailed(_describe_end(member, code))
             self._restarts[member.name] += 1
             self._running[member] = _start_process(member)
-            yield f"the {member.name} was ended by {signal.Signals(-code).name} and starts again where it stopped ({self._restarts[member.name]} of {MAX_RESTARTS})"
+            restarts = f"{self._restarts[member.name]} of {MAX_RESTARTS}"
+            yield (
+                f"the {member.name} was ended by {signal.Signals(-code).name} "
+                f"and starts again where it stopped ({restarts})"
+            )
 
     def stop(self) -> None:
-        """Asks all to end, waits, and insists; when it returns none is left."""
+        """Sends SIGTERM, waits, and kills the rest. When it returns, no process is left."""
         for process in self._running.values():
             if process.poll() is None:
                 process.terminate()
@@ -125,7 +133,9 @@ class DemoProcesses:
 
 
 def _start_process(part: DemoProcess) -> "subprocess.Popen[bytes]":
-    """In a session of its own, so that Ctrl-C in the terminal reaches the demo alone, which then ends its parts in order."""
+    """Starts a session of its own, so that Ctrl-C in the terminal only reaches the demo, which stops the
+    others in order.
+    """
     with part.output.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "millrace.devtools.demo.child", str(os.getpid()), *part.arguments],
@@ -141,5 +151,8 @@ def _describe_end(part: DemoProcess, code: int) -> str:
     cause = (
         f"was ended by {signal.Signals(-code).name} once too often" if code < 0 else f"ended with code {code}"
     )
-    last_lines = "".join(f"\n    {line}" for line in part.last_lines()) or " It said nothing."
-    return f"the {part.name} {cause}, so the demo ends; nothing is lost, and --fresh begins anew. Its last words (all are in {part.output}):{last_lines}"
+    last_lines = "".join(f"\n    {line}" for line in part.last_lines()) or " It printed nothing."
+    return (
+        f"the {part.name} {cause}, so the demo ends; nothing is lost, and --fresh begins anew. "
+        f"Its last lines (all are in {part.output}):{last_lines}"
+    )

@@ -1,4 +1,4 @@
-"""How far the demo has come, as the log and the server tell it."""
+"""The progress of the demo, from the log and the server."""
 
 import http.client
 import json
@@ -14,13 +14,13 @@ from millrace.transit.topics import ARRIVALS, CELL_COUNTS, DEPARTURES, DOOR_EVEN
 from millrace.transit.views import VIEWS
 
 SILENT_AFTER = 10_000
-"""Milliseconds without a batch after which figures would only mislead."""
+"""Milliseconds without a batch after which figures would mislead."""
 EVENT_RETENTION = "1h"
-"""How long the demo's log keeps events: a demo may run for days."""
+"""The retention of events in the demo's log: a demo may run for days."""
 
 
 class DemoProgress:
-    """Looks at the log from the moment it is made; what was there before does not count."""
+    """Counts what the log receives after this object is created."""
 
     def __init__(self, log: Log, run: str, now: int) -> None:
         self._log, self._run, self._status, self._since = log, run, status_topic(run), now
@@ -31,19 +31,19 @@ class DemoProgress:
         self._jobs = Jobs()
 
     def events(self) -> int:
-        """How many events the city has sent."""
+        """The number of events that the city has sent."""
         return self._count_new(POSITIONS.name)
 
     def results(self) -> int:
-        """How many results the first job has written."""
+        """The number of results of the first job."""
         return self._count_new(CELL_COUNTS.name)
 
     def batches(self) -> int:
-        """How many batches the job has completed."""
+        """The number of completed batches."""
         return self._count_new(self._status)
 
     def figures(self, now: int) -> str:
-        """One line, what matters most first."""
+        """A line of figures, the most important first."""
         end = self._end_of(self._status)
         if end > self._read_until:
             self._jobs.add(self._run, parse_statuses(self._log.read(self._status, 0, self._read_until, end)))
@@ -54,12 +54,15 @@ class DemoProgress:
             return f"no batch for {silence // 1000} s"
         job = next((job for job in statuses if job["job"] == WATCHED_JOB), statuses[0])
         return (
-            f"{_format_rate(job['events_per_s'])} events/s · watermark {_format_seconds(job['watermark'] and now - job['watermark'])} behind · "
+            f"{_format_rate(job['events_per_s'])} events/s · watermark "
+            f"{_format_seconds(job['watermark'] and now - job['watermark'])} behind · "
             f"{_format_rate(job['results_per_s'])} results/s · latency {_format_seconds(job['latency_ms'])}"
         )
 
     def forget_old_events(self) -> None:
-        """The city and the jobs declare that these topics are kept for ever, each time they start; the demo does not need that."""
+        """Sets a retention: the city and the jobs declare at each start that these topics are kept for
+        ever.
+        """
         for topic in (POSITIONS, ARRIVALS, DEPARTURES, DOOR_EVENTS, *(view.topic for view in VIEWS)):
             self._log.ensure(replace(topic, retention=EVENT_RETENTION))
 
@@ -74,7 +77,7 @@ class DemoProgress:
 
 
 def fetch_json(port: int, path: str) -> dict[str, Any] | None:
-    """What the server answers; None while it does not."""
+    """The answer of the server; None while it does not answer."""
     connection = http.client.HTTPConnection(HOST, port, timeout=2)
     try:
         connection.request("GET", path)
@@ -88,7 +91,7 @@ def fetch_json(port: int, path: str) -> dict[str, Any] | None:
 
 
 def count_hexagons(port: int, since: int) -> int:
-    """How many cells the map shows of windows that ended after `since`."""
+    """The number of cells on the map, of windows that ended after `since`."""
     view = fetch_json(port, f"/api/views/{WATCHED_JOB}")
     if view is None or (view.get("time") or 0) <= since:
         return 0

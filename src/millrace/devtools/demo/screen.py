@@ -1,4 +1,6 @@
-"""What the demo says: on a terminal one line that moves under what is done, elsewhere plain lines now and then."""
+"""The output of the demo: on a terminal a moving line below finished ones, otherwise plain lines now and
+then.
+"""
 
 import contextlib
 import time
@@ -10,27 +12,27 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 PLAIN_INTERVAL = 10.0
-"""Seconds between two lines about the same thing where there is no terminal."""
+"""Seconds between two plain lines about the same step."""
 
 
 class Screen(Protocol):
-    """Where the demo is shown."""
+    """The display of the demo."""
 
     def show_done(self, text: str) -> None:
-        """Something is reached, and stays written."""
+        """Shows a finished step, which stays."""
 
     def show_waiting(self, text: str) -> None:
-        """What is being waited for; replaced by the next."""
+        """Shows the current step, until the next call."""
 
     def show_figures(self, text: str) -> None:
-        """How it runs; replaced by the next."""
+        """Shows figures, until the next call."""
 
     def close(self) -> None:
-        """Leaves the terminal as it should be."""
+        """Restores the terminal."""
 
 
 def open_screen(out: TextIO) -> Screen:
-    """The right one for `out`."""
+    """A display for a terminal or for a file."""
     return TerminalScreen(out) if out.isatty() else PlainScreen(out)
 
 
@@ -41,21 +43,21 @@ class PlainScreen:
         self._out, self._started_at, self._last_line_at = out, time.monotonic(), time.monotonic()
 
     def show_done(self, text: str) -> None:
-        """With the seconds since the start."""
+        """Writes a line with the seconds since the start."""
         self._write_line(f"{time.monotonic() - self._started_at:5.1f} s  {text}")
 
     def show_waiting(self, text: str) -> None:
-        """Only when nothing else was said for a while."""
+        """Writes a line if the last one is `PLAIN_INTERVAL` ago."""
         if time.monotonic() - self._last_line_at >= PLAIN_INTERVAL:
             self._write_line(f"{time.monotonic() - self._started_at:5.1f} s  waiting: {text}")
 
     def show_figures(self, text: str) -> None:
-        """Likewise."""
+        """Writes a line if the last one is `PLAIN_INTERVAL` ago."""
         if time.monotonic() - self._last_line_at >= PLAIN_INTERVAL:
             self._write_line(text)
 
     def close(self) -> None:
-        """Nothing to tidy."""
+        """Nothing to restore."""
 
     def _write_line(self, text: str) -> None:
         self._last_line_at = time.monotonic()
@@ -64,7 +66,9 @@ class PlainScreen:
 
 
 class TerminalScreen:
-    """Lines that stay, and under them one that is redrawn; it never takes more than one row, however small the terminal."""
+    """Lines that stay, and below them one that is redrawn. It never takes more than one row of the
+    terminal.
+    """
 
     def __init__(self, out: TextIO) -> None:
         self._started_at = time.monotonic()
@@ -81,17 +85,17 @@ class TerminalScreen:
         self._live.start()
 
     def show_done(self, text: str) -> None:
-        """With a mark and the seconds since the start."""
+        """Prints a line with a mark and the seconds since the start."""
         line = Text.assemble(("✓ ", "green"), text, (f"  {time.monotonic() - self._started_at:.1f} s", "dim"))
         self._console.print(line)
 
     def show_waiting(self, text: str) -> None:
-        """Beside a wheel that turns."""
+        """Redraws the moving line, with a spinner."""
         self._spinner = self._spinner or Spinner("dots")
         self._moving_text = Text.assemble(text, (f"  {time.monotonic() - self._started_at:.0f} s", "dim"))
 
     def show_figures(self, text: str) -> None:
-        """Without the wheel: the figures move."""
+        """Redraws the moving line, without a spinner."""
         self._spinner = None
         self._moving_text = Text(text, style="bold")
 

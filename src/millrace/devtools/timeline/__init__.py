@@ -1,6 +1,7 @@
-"""What happened in a run, drawn: event time against processing time, with events, watermark, windows and panes.
+"""Timelines: drawings of event time against processing time, with events, watermark, windows and panes.
 
-`record` runs a job over events that are all there, moment by moment, on the local engine; `to_svg` and `to_text` draw what it saw.
+`record` runs a job over bounded events on the local engine, batch by batch. `to_svg` and `to_text` draw the
+result.
 """
 
 from millrace.devtools.timeline.record import record

@@ -1,4 +1,4 @@
-"""Times on a line: where ticks stand, and how a time is written."""
+"""Axes of time: the position of a time, ticks, and labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STEPS += [n * 60_000 for n in (1, 2, 5, 10, 15, 30)] + [
     n * 3_600_000 for n in (1, 2, 3, 6, 12, 24, 48, 96, 168)
 ]
 _CALENDAR = 10**11
-"""Times from here on (1973) are written as times of the day, smaller ones as time passed."""
+"""Times from here on (1973) are shown as times of day, smaller ones as elapsed time."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,17 @@ class Axis:
     stop: float = 1.0
 
     def position_of(self, at: int) -> float:
-        """Where a time stands; one beyond the ends stands at the end."""
+        """The position of a time; beyond the ends it is that of the end."""
         inside = min(max(at, self.first), self.last)
         return self.start + (inside - self.first) / (self.last - self.first) * (self.stop - self.start)
 
     def ticks(self, max_ticks: int) -> list[int]:
-        """Round times, at most so many."""
+        """Round times, at most `most` of them."""
         step = next((step for step in _STEPS if (self.last - self.first) // step < max_ticks), _STEPS[-1])
         return list(range(-(-self.first // step) * step, self.last + 1, step))
 
     def format_time(self, at: int) -> str:
-        """A time as short as it can be told."""
+        """The shortest label of a time that is still distinct."""
         if abs(at) < 60_000:
             return f"{at / 1000:g}s"
         if abs(at) < _CALENDAR:
@@ -45,7 +45,7 @@ class Axis:
         return moment.strftime("%H:%M:%S.%f")[:-3] if at % 1_000 else moment.strftime("%H:%M:%S")
 
     def format_day(self) -> str:
-        """The day that times of the day belong to; empty for time passed."""
+        """The day of times of day; empty for elapsed time."""
         return (
             datetime.fromtimestamp(self.first / 1000, UTC).strftime("%Y-%m-%d UTC")
             if self.first >= _CALENDAR
@@ -54,7 +54,9 @@ class Axis:
 
 
 def axes(timeline: Timeline) -> tuple[Axis, Axis]:
-    """Event time and processing time of a run. What is far from the events, such as the end of time, does not stretch them."""
+    """The axes of event time and processing time. Times far from all events, such as the end of time, do not
+    stretch them.
+    """
     batch_times = [batch.at for batch in timeline.batches]
     first, last = min(batch_times), max(batch_times)
     margin = max(1, (last - first) // 25)
@@ -75,7 +77,7 @@ def _make_axis(first: int, last: int) -> Axis:
 
 
 def format_window(window: Window, axis: Axis) -> str:
-    """A window as an interval; ends beyond all events are left open."""
+    """A window as an interval; ends beyond all events are open."""
     start = "…" if window[0] < axis.first - (axis.last - axis.first) * 10 else axis.format_time(window[0])
     end = "…" if window[1] > axis.last + (axis.last - axis.first) * 10 else axis.format_time(window[1])
     return f"[{start}, {end})"

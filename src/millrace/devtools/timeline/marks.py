@@ -1,4 +1,4 @@
-"""Panes that stand at one place in the picture, as one mark."""
+"""Groups the panes at one position of the drawing into one mark."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from dataclasses import dataclass
 from millrace.devtools.timeline.seen import Pane, Timeline, Window
 
 _MAX_NAMED_PANES = 3
-"""How many panes of one mark are named on it."""
+"""How many panes of one mark are named."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """The panes of all keys that one window showed at one moment with one timing."""
+    """The panes of all keys of one window, at one moment, with one timing."""
 
     at: int
     window: Window
     timing: str
     panes: tuple[Pane, ...]
     is_at_end: bool
-    """Whether it was shown when the events were over."""
+    """Whether the end of the events fired it."""
 
     @property
     def text(self) -> str:
-        """The values, as far as there is room for them."""
+        """The values, as far as there is room."""
         named = [pane.text for pane in self.panes[:_MAX_NAMED_PANES]]
         more = len(self.panes) - len(named)
         return "; ".join([*named, *([f"+{more} more"] if more else [])])
 
 
 def group_panes(timeline: Timeline) -> list[Mark]:
-    """In the order in which they were shown. A value that takes the place of an old one comes with it."""
+    """The marks in order of firing. A value is in the same mark as the one it replaces."""
     first_at_end = len(timeline.panes) - timeline.panes_at_end
     groups: dict[tuple[int, bool, Window, str], list[Pane]] = {}
     for i, pane in enumerate(timeline.panes):
@@ -43,7 +43,7 @@ def group_panes(timeline: Timeline) -> list[Mark]:
 
 
 def count_timings(panes: Sequence[Pane]) -> str:
-    """How many panes of each timing."""
+    """The number of panes of each timing, as text."""
     counts = {timing: sum(pane.timing == timing for pane in panes) for timing in ("early", "on_time", "late")}
     return (
         ", ".join(f"{count} {timing.replace('_', ' ')}" for timing, count in counts.items() if count)

@@ -1,4 +1,4 @@
-"""A job, run moment by moment on the local engine, and written down."""
+"""Runs a job batch by batch on the local engine, and records events, watermark, windows and panes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from millrace.stream import Job
 from millrace.testing.model.values import Row
 
 MAX_BATCHES = 240
-"""Into how many batches a run is cut at most; with fewer times of arrival, each is a batch of its own."""
+"""The most batches of a run. With fewer times of arrival, each of these is a batch."""
 MAX_DOTS = 2_000
-"""How many events are drawn at most; of more, every so manieth."""
+"""The most events that are drawn. Of more events, every n-th is drawn."""
 TICK_MS = 1_000
-"""How often a batch comes while something waits for the clock."""
+"""Milliseconds between batches while something waits for the clock."""
 
 
 def record(
@@ -39,10 +39,11 @@ def record(
     since: Duration = 0,
     until: Duration | None = None,
 ) -> Timeline:
-    """Runs the job over events in the order of their arrival, as `replay` takes them, and notes all that is seen.
+    """Runs the job over events in order of arrival, as `replay` does, and records a timeline.
 
-    `key`: only the events and panes of this key, `value` or `column=value,…`; `topic`: the output to look at, by default the first that
-    holds panes; `since`, `until`: the part to look at, counted from the first arrival. Processing time is ingestion time.
+    `key`: record only events and panes of this key, `value` or `column=value,…`. `topic`: the output, by
+    default the first with panes. `since`, `until`: the part to record, from the first arrival. Processing
+    time is ingestion time.
     """
     engine = Engine([job])
     rows = {
@@ -77,21 +78,24 @@ def record(
 
 
 def _add_arrival_times(frame: pl.DataFrame) -> pl.DataFrame:
-    """With the time at which each row is seen: a log is read in its order, so never before the row ahead of it."""
+    """Adds the time at which each row is seen. A log is read in order, so it is never before that of an
+    earlier row.
+    """
     return frame.with_columns(pl.col("ingestion_time").cum_max().alias("_seen"))
 
 
 def _observed_range(
     rows: Mapping[TopicPartition, pl.DataFrame], since: int, until: int | None
 ) -> tuple[int, int]:
-    """The first and the last moment to look at."""
+    """The first and the last time to draw."""
     arrivals = pl.concat([frame["_seen"] for frame in rows.values()])
     first, last = arrivals.min(), arrivals.max()
     assert isinstance(first, int), "there are rows"
     assert isinstance(last, int), "there are rows"
     if first + since > last:
         raise DefinitionError(
-            f"since={durations.format_millis(since)} is after the last event, which came {durations.format_millis(last - first)} after the first"
+            f"since={durations.format_millis(since)} is after the last event, which came "
+            f"{durations.format_millis(last - first)} after the first"
         )
     return first + since, last if until is None else max(first + since, min(last, first + until))
 
@@ -113,7 +117,7 @@ def _batch_clocks(
 def _batches_between(
     rows: Mapping[TopicPartition, pl.DataFrame], after: int | None, until: int
 ) -> list[PartitionBatch]:
-    """What arrives in `(after, until]`; None: since ever."""
+    """The rows that arrive in `(after, until]`; None: from the beginning."""
     arrives = (
         pl.col("_seen") <= until
         if after is None
@@ -129,7 +133,7 @@ def _make_batch(partition: TopicPartition, frame: pl.DataFrame) -> PartitionBatc
 
 
 def _find_output(job: Job, topic: str | None) -> graph.Write:
-    """The output to look at."""
+    """The output to draw."""
     windowed = [
         write
         for write in job.outputs
@@ -138,7 +142,8 @@ def _find_output(job: Job, topic: str | None) -> graph.Write:
     if not windowed:
         problem = f"does not write panes to {topic!r}" if topic else "has no windows"
         raise DefinitionError(
-            f"job {job.name!r} {problem}, so there is no time to draw; name a job that aggregates, and its topic"
+            f"job {job.name!r} {problem}, so there is no time to draw; name a job that aggregates, and its "
+            "topic"
         )
     return windowed[0]
 
@@ -150,7 +155,7 @@ def _key_columns(write: graph.Write) -> list[str]:
 
 
 def _parse_key(write: graph.Write, key: str | None) -> dict[str, str]:
-    """What `key` says of which column."""
+    """The columns and values of `key`."""
     if not key:
         return {}
     keys, parts = _key_columns(write), key.split(",")
@@ -159,13 +164,14 @@ def _parse_key(write: graph.Write, key: str | None) -> dict[str, str]:
     values = dict(part.split("=", 1) for part in parts if "=" in part)
     if len(values) < len(parts) or set(values) - set(keys):
         raise DefinitionError(
-            f"key={key!r}: results are by {', '.join(keys)}; write {','.join(f'{name}=VALUE' for name in keys)}"
+            f"key={key!r}: results are by {', '.join(keys)}; write "
+            f"{','.join(f'{name}=VALUE' for name in keys)}"
         )
     return values
 
 
 def _rows_of_key(frame: pl.DataFrame, key_values: Mapping[str, str]) -> pl.DataFrame:
-    """The rows of the key, as far as their columns say."""
+    """The rows of the key, as far as they have its columns."""
     conditions = [
         pl.col(column).cast(pl.String) == value
         for column, value in key_values.items()
@@ -184,7 +190,7 @@ class _Recorder:
     panes: list[Pane] = field(default_factory=list)
 
     def add_batch(self, now: int, partitions: list[PartitionBatch], results: Results) -> None:
-        """What a batch brought, and what came of it."""
+        """Notes the events of a batch and its results."""
         watermark = self.batches[-1].watermark if self.batches and not self._is_processing_time() else None
         refused = self._find_refused(results)
         for partition in partitions:
@@ -194,7 +200,7 @@ class _Recorder:
             self.panes += self._make_panes(results.outputs[self.output.topic.name], now)
 
     def timeline(self, key: str, *, panes_at_end: int, has_ended: bool) -> Timeline:
-        """All that was noted; of too many events, every so manieth, and those that were refused."""
+        """The recorded timeline. Of too many events, it has every n-th and all that were refused."""
         stride = -(-len(self.dots) // MAX_DOTS)
         drawn = [dot for i, dot in enumerate(self.dots) if i % stride == 0 or dot.fate == "refused"]
         omitted = len(self.dots) - len(drawn)
@@ -211,7 +217,7 @@ class _Recorder:
         )
 
     def _is_processing_time(self) -> bool:
-        """Whether the windows lie in processing time."""
+        """Whether the windows are of processing time."""
         origins = [edge.origin for edge in graph.edges(self.output)]
         return any(
             isinstance(origin, graph.Aggregation) and origin.windowing.is_processing_time
@@ -250,7 +256,7 @@ class _Recorder:
             yield EventDot(at, now, fate, f"{about}, {reason}" if reason else about)
 
     def _offsets_of_key(self, batch: PartitionBatch) -> set[int] | None:
-        """The offsets of rows that have to do with the key; None: all of them."""
+        """The offsets of the rows of the key; None: all rows."""
         if not self.key_values or batch.rows is None:
             return None
         offsets: set[int] = set()
@@ -269,7 +275,7 @@ class _Recorder:
         return offsets
 
     def _output_watermark(self, results: Results) -> int | None:
-        """Of the operator whose panes are looked at."""
+        """The watermark of the operator whose panes are drawn."""
         watermarks = [
             results.watermarks.get(self.job.operator_ids[e.origin])
             for e in graph.edges(self.output)
@@ -279,7 +285,7 @@ class _Recorder:
         return min(known) if known and len(known) == len(watermarks) else None
 
     def _make_panes(self, frame: pl.DataFrame, now: int) -> list[Pane]:
-        """In the order of windows and keys, which a batch leaves open; what is taken back stands before what takes its place."""
+        """Sorts by window and key, because a batch has no order. A retraction stands before the new value."""
         keys = _key_columns(self.output)
         values = [
             c

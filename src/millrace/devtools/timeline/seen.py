@@ -1,4 +1,4 @@
-"""What a run showed: the things that pictures are made of."""
+"""The parts of a timeline: events, batches, panes."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 Fate: TypeAlias = Literal["taken", "behind", "refused"]
-"""Of an event: taken; taken though behind the watermark; refused by all or some of its windows."""
+"""The fate of an event: on time, behind the watermark, or refused by some of its windows."""
 Window: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class EventDot:
-    """An event: when it happened, and when it was seen."""
+    """An event: its event time, and the time at which it was read."""
 
     event_time: int
     at: int
     fate: Fate
     about: str
-    """Where it was read, and why it was refused."""
+    """The place of the event in its topic, and the reason of a refusal."""
 
 
 @dataclass(frozen=True)
 class ObservedBatch:
-    """A batch: its clock, and how far the watermark had come when it was done; None while there is none yet."""
+    """A batch: its clock, and the watermark after it; None while there is none."""
 
     at: int
     watermark: int | None
@@ -32,7 +32,7 @@ class ObservedBatch:
 
 @dataclass(frozen=True)
 class Pane:
-    """A result, with the moment it was shown."""
+    """A pane, with the time at which it fired."""
 
     at: int
     window: Window
@@ -45,40 +45,40 @@ class Pane:
 
     @property
     def text(self) -> str:
-        """The value with the key it belongs to; a withdrawal with its sign."""
+        """The key and the value; a retraction has a minus sign."""
         value = f"{self.key}: {self.value}" if self.key else self.value
         return value if self.op == "+" else f"−({value})"
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """A run, moment by moment."""
+    """A run, batch by batch."""
 
     job: str
     topic: str
-    """What the panes were written to."""
+    """The topic of the panes."""
     key: str
-    """The key that was asked for; empty for all of them."""
+    """The key that is drawn; empty for all keys."""
     dots: tuple[EventDot, ...]
     batches: tuple[ObservedBatch, ...]
     panes: tuple[Pane, ...]
     panes_at_end: int
-    """How many of the panes, the last ones, were shown because the events were over."""
+    """How many of the last panes were fired by the end of the events."""
     has_ended: bool = True
-    """Whether the last moment is the end of the events, which completes all windows."""
+    """Whether the last batch is the end of the events, which completes all windows."""
     is_processing_time: bool = False
-    """Whether windows are stretches of processing time."""
+    """Whether windows are of processing time."""
     omitted_dots: int = 0
-    """How many events have no dot, as there are too many to tell apart."""
+    """How many events are not drawn, because there are too many."""
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
-        """Every window that had a pane, in order."""
+        """All windows with a pane, in order."""
         return tuple(sorted({pane.window for pane in self.panes}))
 
     @property
     def steps(self) -> tuple[ObservedBatch, ...]:
-        """The moments at which the watermark moved."""
+        """The batches in which the watermark moved."""
         before = [None, *(batch.watermark for batch in self.batches)]
         return tuple(
             batch

@@ -1,4 +1,6 @@
-"""A run as a picture: event time to the right, processing time upwards. It follows the reader's light or dark theme."""
+"""Draws a timeline as SVG: event time to the right, processing time upwards. It has a light and a dark
+theme.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,11 @@ _LEGEND = (
     ("pane late", "late"),
 )
 _LABEL_HEIGHT = 11
-"""Pixels between the lines of labels."""
+"""Pixels between two lines of labels."""
 
 
 def to_svg(timeline: Timeline) -> str:
-    """The picture as an SVG document, with a title, a description, and what each mark is when pointed at."""
+    """The SVG document, with a title, a description, and a tooltip for each mark."""
     return ET.tostring(_Drawing(timeline).root(), encoding="unicode") + "\n"
 
 
@@ -39,7 +41,7 @@ class _Drawing:
 
     @cached_property
     def scales(self) -> tuple[Axis, Axis]:
-        """Event time and processing time, on pixels."""
+        """The axes of event time and processing time, in pixels."""
         happened, seen = axes(self.timeline)
         return replace(happened, start=LEFT, stop=WIDTH - RIGHT), replace(
             seen, start=HEIGHT - BOTTOM, stop=TOP
@@ -72,21 +74,24 @@ class _Drawing:
         return svg
 
     def _title(self) -> str:
-        said = f"{self.timeline.job} → {self.timeline.topic}"
-        return f"{said}, {self.timeline.key}" if self.timeline.key else said
+        title = f"{self.timeline.job} → {self.timeline.topic}"
+        return f"{title}, {self.timeline.key}" if self.timeline.key else title
 
     def _description(self) -> str:
         timeline = self.timeline
         fates = [sum(dot.fate == fate for dot in timeline.dots) for fate in ("behind", "refused")]
         left_out = f" ({timeline.omitted_dots} more are not drawn)" if timeline.omitted_dots else ""
         return (
-            f"Event time to the right, processing time upwards. {len(timeline.dots)} events{left_out}, {fates[0]} of them behind the watermark "
-            f"and {fates[1]} refused; the watermark moves {len(timeline.steps)} times; {len(timeline.windows)} windows; "
-            f"panes: {count_timings(timeline.panes)}, {timeline.panes_at_end} of them at the end of the events."
+            f"Event time to the right, processing time upwards. {len(timeline.dots)} events{left_out}, "
+            f"{fates[0]} of them behind the watermark "
+            f"and {fates[1]} refused; the watermark moves {len(timeline.steps)} times; "
+            f"{len(timeline.windows)} windows; "
+            f"panes: {count_timings(timeline.panes)}, {timeline.panes_at_end} of them at the end of the "
+            "events."
         )
 
     def _windows(self, group: ET.Element) -> None:
-        """A band for each window, as high as its last pane."""
+        """A band per window, as high as its last pane."""
         x, y = self.scales
         top = {mark.window: self._mark_height(mark) for mark in group_panes(self.timeline)}
         for number, window in enumerate(self.timeline.windows):
@@ -149,7 +154,7 @@ class _Drawing:
         _add_element(group, "text", "axis", x=8, y=_format_number(y.stop - 8)).text = "processing time ↑"
 
     def _ideal(self, group: ET.Element) -> None:
-        """Where events would stand if they were seen as they happen."""
+        """The line on which events would lie if they were read at their event time."""
         x, y = self.scales
         first, last = max(x.first, y.first), min(x.last, y.last)
         if first < last:
@@ -164,7 +169,7 @@ class _Drawing:
             )
 
     def _watermark(self, group: ET.Element) -> None:
-        """A staircase: it stands between batches, and moves with one."""
+        """A staircase: the watermark is constant between batches."""
         steps = self.timeline.steps
         if not steps or self.timeline.is_processing_time:
             return
@@ -209,7 +214,7 @@ class _Drawing:
         return f"{dot.about}: happened {x.format_time(dot.event_time)}, seen {y.format_time(dot.at)}"
 
     def _panes(self, group: ET.Element) -> None:
-        """A line across the window, a diamond at its end, and the value."""
+        """A line across the window, with a diamond at its end, and the value."""
         occupied: list[tuple[float, float, float]] = []
         for mark in group_panes(self.timeline):
             x, _ = self.scales
@@ -249,7 +254,7 @@ class _Drawing:
         return self._height_of(mark.at, is_at_end=mark.is_at_end)
 
     def _height_of(self, at: int, *, is_at_end: bool) -> float:
-        """The height of a moment; what the end of the events brought stands above all others."""
+        """The height of a time. Panes that the end of the events fired are above all others."""
         _, y = self.scales
         return y.stop + 4 if is_at_end else y.position_of(at)
 
@@ -279,7 +284,7 @@ class _Drawing:
             left += 28 + 6.0 * len(text)
 
     def _legend_entries(self) -> Iterator[tuple[str, str]]:
-        """What of the legend is in the picture."""
+        """The entries of the legend that occur in the drawing."""
         fates = {dot.fate for dot in self.timeline.dots}
         timings = {pane.timing for pane in self.timeline.panes}
         for name, text in _LEGEND:
@@ -297,7 +302,7 @@ class _Drawing:
 def _find_free_line(
     occupied: list[tuple[float, float, float]], right: float, preferred: float, width: float
 ) -> float | None:
-    """A line on which a label of this width covers no other; None where there is no room for it."""
+    """A line on which a label of this width covers no other one; None if there is no room."""
     for shift in (0, -_LABEL_HEIGHT, _LABEL_HEIGHT + 6, -2 * _LABEL_HEIGHT):
         candidate = preferred + shift
         if candidate > TOP and all(

@@ -1,4 +1,4 @@
-"""A run in characters, for a terminal: event time to the right, processing time downwards, as a log is read."""
+"""Draws a timeline as text: event time to the right, processing time downwards."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from millrace.devtools.timeline.marks import Mark, group_panes
 from millrace.devtools.timeline.seen import EventDot, ObservedBatch, Timeline
 
 StyledLine: TypeAlias = list[tuple[str, str]]
-"""Pieces of text, each with its style; empty: plain."""
+"""Parts of a line, each with its style; empty: plain."""
 
 MAX_WINDOWS_PER_ROW = 6
-"""How many windows are shown for one row of the picture; of more, how many there are."""
+"""The most windows per row of the drawing; of more, only their number is shown."""
 MAX_ROWS = 48
-"""How many stretches of processing time are told apart."""
+"""The number of stretches of processing time with rows of their own."""
 _FATES = {"taken": ("●", "blue"), "behind": ("◐", "yellow"), "refused": ("×", "bold red")}
 _TIMINGS = {"early": "magenta", "on_time": "green", "late": "yellow"}
 _WATERMARK = ("┃", "green")
@@ -29,7 +29,7 @@ LEGEND = (
 
 
 def to_text(timeline: Timeline, *, width: int = 100) -> list[StyledLine]:
-    """A line for each batch that brought something, and one for each window that showed panes in it."""
+    """A line for each batch with events or panes, and one for each window that fired in it."""
     full_event_axis, clock_axis = axes(timeline)
     columns = max(20, min(width - _LABEL - 30, 80))
     event_axis = replace(full_event_axis, start=0, stop=columns - 1)
@@ -49,12 +49,12 @@ def to_text(timeline: Timeline, *, width: int = 100) -> list[StyledLine]:
 
 
 def strip_styles(lines: Sequence[StyledLine]) -> str:
-    """Without styles."""
+    """The lines without styles."""
     return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 
 
 def _group_batches(timeline: Timeline) -> Iterator[list[ObservedBatch]]:
-    """The batches before the end, those of one row together."""
+    """The batches before the end, grouped by row of the drawing."""
     batches = timeline.batches[:-1] if timeline.has_ended else timeline.batches
     interval = max(1, -(-(batches[-1].at - batches[0].at + 1) // MAX_ROWS)) if len(batches) > MAX_ROWS else 1
     for _, group in groupby(batches, key=lambda batch: batch.at // interval):
@@ -106,7 +106,7 @@ def _render_end(timeline: Timeline, event_axis: Axis, clock_axis: Axis, columns:
 def _render_dots(
     dots: Sequence[EventDot], watermark: int | None, now: int, axis: Axis
 ) -> dict[int, tuple[str, str]]:
-    """What stands in which column: where several things meet, the last of these."""
+    """The characters by column; where several marks meet, the last one in this order."""
     cells = {}
     if axis.first <= now <= axis.last:
         cells[round(axis.position_of(now))] = _IDEAL
@@ -160,7 +160,7 @@ def _pad_cells(cells: dict[int, tuple[str, str]], columns: int) -> StyledLine:
 
 
 def _render_ticks(axis: Axis, columns: int) -> str:
-    """The ticks, each with its text where there is room for it."""
+    """The ticks, each with its label if there is room."""
     characters = [" "] * (columns + 12)
     free = 0
     for at in axis.ticks(max(2, columns // 12)):
