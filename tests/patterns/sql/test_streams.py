@@ -203,8 +203,11 @@ def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
             match_recognize("A B", measures={"n": "COUNT(*)"}),
             "has no bound, so on a stream rows would be kept for ever",
         ),
-        (match_recognize("^ A", measures={"n": "COUNT(*)"}, within=5), "a stream never does; leave out"),
-        (match_recognize("A", measures={"n": "NEXT(value)"}, within=5), "looks at rows after the match"),
+        (
+            match_recognize("^ A", measures={"n": "COUNT(*)"}, within=5),
+            "the partition of a stream has no end; leave out",
+        ),
+        (match_recognize("A", measures={"n": "NEXT(value)"}, within=5), "reads rows after the match"),
         (
             match_recognize("A", measures={"n": "COUNT(*)"}, partition_by=["value"], within=5),
             "PARTITION BY value, but the key is key",
@@ -217,7 +220,7 @@ def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
             match_recognize("A", measures={"window_start": "COUNT(*)"}, within=5),
             "a measure cannot be named 'window_start'",
         ),
-        (match_recognize("A", within=5), "shows nothing of a match"),
+        (match_recognize("A", within=5), "has no result columns"),
     ],
 )
 def test_what_a_stream_cannot_answer_is_refused(clause: RowPattern, why: str) -> None:

@@ -53,9 +53,7 @@ def test_a_clause_may_ask_queries_over_constants() -> None:
 
 def test_a_clause_has_no_tables_to_ask() -> None:
     clause = patterns.match_recognize("A+", measures={"it": "LAST(price) + (SELECT most FROM limits)"})
-    with pytest.raises(
-        DefinitionError, match="there are no tables that this query could ask; give values instead"
-    ):
+    with pytest.raises(DefinitionError, match="there are no tables to query here; give values instead"):
         recognize_matches(clause, PRICES)
 
 

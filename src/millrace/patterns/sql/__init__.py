@@ -1,4 +1,4 @@
-"""Row patterns of SQL, MATCH_RECOGNIZE: read (`clause.py`), compiled and searched for. Expressions are parsed by sqlglot, an extra."""
+"""MATCH_RECOGNIZE of SQL: parsed (`clause.py`), compiled, searched for. Its expressions need sqlglot, an extra."""
 
 from importlib.util import find_spec
 
@@ -6,7 +6,7 @@ from millrace.errors import ComponentMissing
 
 
 def require_sqlglot() -> None:
-    """Says which extra to install where sqlglot is missing."""
+    """Raises where sqlglot is missing, with the extra to install."""
     if find_spec("sqlglot") is None:
         raise ComponentMissing(
             "row patterns of SQL need sqlglot, which is not installed; install it with: pip install 'millrace[sql]'"

@@ -1,4 +1,4 @@
-"""Aggregate functions over the rows of a match: a list of values in, one value out."""
+"""Aggregate functions over the values of the rows of a match."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ REDUCTIONS: dict[type[exp.Expr], Callable[[Values], Any]] = {
     exp.CountIf: lambda values: sum(value is True for value in values),
     exp.AnyValue: _null_below(lambda values: values[0]),
 }
-"""By the name in SQL; nulls do not count, but ARRAY_AGG keeps them."""
+"""Nulls are ignored, except by ARRAY_AGG."""
 
 PAIR_REDUCTIONS: dict[type[exp.Expr], Callable[[list[tuple[Any, Any]]], Any]] = {
     exp.ArgMax: lambda pairs: max(pairs, key=lambda pair: pair[1])[0],
     exp.ArgMin: lambda pairs: min(pairs, key=lambda pair: pair[1])[0],
 }
-"""MAX_BY and MIN_BY: the one value where the other is greatest or least."""
+"""MAX_BY and MIN_BY: the first value of the pair whose second is greatest or least."""
 
 
 def join_texts(values: Values, separator: str) -> str | None:
-    """Texts one after the other, as STRING_AGG and LISTAGG make them."""
+    """STRING_AGG and LISTAGG."""
     present = _without_nulls(values)
     return separator.join(map(str, present)) if present else None
 
 
 def type_of(kind: type[exp.Expr], inner: pl.DataType) -> pl.DataType:
-    """The type of an aggregate of values of a type."""
+    """The result type of an aggregate over values of type `inner`."""
     if kind in (exp.Count, exp.CountIf):
         return pl.Int64()
     if kind in (exp.LogicalAnd, exp.LogicalOr):

@@ -1,4 +1,4 @@
-"""MATCH_RECOGNIZE as an object: made of Python arguments (`patterns.match_recognize`), or read from SQL. It knows no rows yet."""
+"""The MATCH_RECOGNIZE clause as an object, from Python arguments (`patterns.match_recognize`) or from SQL."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EmptyMatches = Literal["show", "omit"]
 
 @dataclass(frozen=True)
 class OrderColumn:
-    """A column by which rows are ordered."""
+    """A column of ORDER BY."""
 
     column: str
     is_descending: bool = False
@@ -41,7 +41,7 @@ class OrderColumn:
 
 @dataclass(frozen=True)
 class RowPattern:
-    """What is looked for in the rows of a partition, and what is shown of it."""
+    """A MATCH_RECOGNIZE clause, not compiled for any schema yet."""
 
     text: str
     pattern: RowPatternPart
@@ -57,7 +57,7 @@ class RowPattern:
     span: int | None = None
     """A match is shorter than this: last < first + span."""
     settled: Mapping[str, exp.Expr] = field(default_factory=dict)
-    """Conditions and measures with queries, by their text: as trees with values in place of the queries."""
+    """Syntax trees of conditions and measures whose subqueries have been replaced by values, by their text."""
 
     def __post_init__(self) -> None:
         variables = self.variables
@@ -83,16 +83,16 @@ class RowPattern:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables of the pattern, each once."""
+        """The variables of the pattern, each once, in order."""
         return tuple(dict.fromkeys(list_variables(self.pattern)))
 
     @property
     def is_anchored(self) -> bool:
-        """Whether it asks where the partition begins or ends."""
+        """Whether the pattern has `^` or `$`."""
         return contains_part(self.pattern, Anchor)
 
     def __str__(self) -> str:
-        """On one line, with all that its results depend on."""
+        """As one line. State depends on it: it contains all that results depend on."""
         sections = [
             f"PATTERN ({self.text})",
             f"DEFINE {_join_named(self.define, '{0} AS {1}')}" if self.define else "",
@@ -122,7 +122,7 @@ def match_recognize(
 ) -> RowPattern:
     """A row pattern of SQL: `match_recognize("A B+", define={"B": "B.price < PREV(B.price)"}, measures={"low": "LAST(B.price)"}, within="1m")`.
 
-    Conditions and measures are SQL. `within` is what bounds it on a stream: last < first + within.
+    Conditions and measures are SQL. `within` bounds it on a stream: last < first + within.
     """
     all_rows, empty, unmatched = _parse_rows_per_match(rows_per_match)
     return RowPattern(
@@ -145,13 +145,13 @@ def match_recognize(
 
 
 def parse_match_recognize(text: str) -> RowPattern:
-    """A row pattern from the text between the brackets of MATCH_RECOGNIZE ( … ), or with them."""
+    """A row pattern from SQL: `MATCH_RECOGNIZE ( … )`, or the text between the brackets."""
     found = tokenize(text)
     if found and found[0].upper == "MATCH_RECOGNIZE":
         text = text[found[1].end : found[find_closing(found, 1)].start]
     sections = _split_sections(text)
     if "PATTERN" not in sections:
-        raise DefinitionError("MATCH_RECOGNIZE has no PATTERN ( … )")
+        raise DefinitionError("MATCH_RECOGNIZE has no PATTERN ( … ); add one")
     inner = tokenize(sections["PATTERN"])
     return match_recognize(
         sections["PATTERN"][inner[0].end : inner[-1].start],
@@ -181,7 +181,7 @@ _SECTIONS = {
 
 
 def _split_sections(text: str) -> dict[str, str]:
-    """The parts of MATCH_RECOGNIZE by their keywords, which stand outside of brackets."""
+    """The sections of MATCH_RECOGNIZE by their keywords, which stand outside of brackets."""
     found, depth = tokenize(text), 0
     starts: list[tuple[str, int, int]] = []
     for at, word in enumerate(found):
@@ -201,13 +201,13 @@ def _split_sections(text: str) -> dict[str, str]:
 
 
 def _is_keyword(found: list[Token], at: int) -> bool:
-    """Whether a keyword is one, and not a name that somebody gave."""
+    """Whether a word is a keyword here, and not the name of a column or measure."""
     return at == 0 or (found[at - 1].text not in (",", ".") and found[at - 1].upper != "AS")
 
 
 def sql(query: str, **tables: pl.DataFrame) -> pl.DataFrame:
-    """The answer to a query with MATCH_RECOGNIZE over frames, each under its name; what is around it is answered by the SQL of polars."""
-    require_type("sql", query, str, "a query; say sql('SELECT ...', name=frame)")
+    """The result of a query with MATCH_RECOGNIZE over frames. The SQL of polars executes the rest of the query."""
+    require_type("sql", query, str, "a query, as in sql('SELECT ...', name=frame)")
     for name, frame in tables.items():
         require_type(f"sql({name}=...)", frame, pl.DataFrame, "a polars DataFrame")
     require_sqlglot()
@@ -224,9 +224,7 @@ def sql(query: str, **tables: pl.DataFrame) -> pl.DataFrame:
         raise
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise DefinitionError(
-            f"the query {query[:200]!r} is not understood: {reason}; simplify it"
-        ) from error
+        raise DefinitionError(f"the query {query[:200]!r} failed: {reason}; simplify it") from error
 
 
 def _parse_within(text: str) -> int:
@@ -237,7 +235,7 @@ def _parse_within(text: str) -> int:
 
     node = parse_one(text, read="trino")
     if not isinstance(node, exp.Interval):
-        raise DefinitionError(f"WITHIN {text} is not a length of time; use WITHIN INTERVAL '10' SECOND")
+        raise DefinitionError(f"WITHIN {text} is not an interval; use WITHIN INTERVAL '10' SECOND")
     return round(parse_interval(node).total_seconds() * 1000)
 
 
@@ -263,7 +261,7 @@ def _parse_rows_per_match(text: str) -> tuple[bool, EmptyMatches, bool]:
 def _parse_named(
     items: Mapping[str, str] | Sequence[str], clause: str, *, name_first: bool
 ) -> dict[str, str]:
-    """`V AS EXPR`, or `EXPR AS NAME`, as a map."""
+    """Items such as `V AS EXPR` (with `name_first`) or `EXPR AS NAME`, by name."""
     if isinstance(items, Mapping):
         return dict(items)
     found: dict[str, str] = {}
@@ -273,7 +271,7 @@ def _parse_named(
         at = (places[0] if name_first else places[-1]) if places else -1
         if at < 1 or at == len(tokens) - 1 or (at != 1 if name_first else at != len(tokens) - 2):
             raise DefinitionError(
-                f"{clause} {one!r} is not understood; write {'VARIABLE AS CONDITION' if name_first else 'EXPRESSION AS NAME'}"
+                f"{clause} {one!r} cannot be parsed; write {'VARIABLE AS CONDITION' if name_first else 'EXPRESSION AS NAME'}"
             )
         name, text = (
             (tokens[0].text, one[tokens[at].end :].strip())
@@ -281,7 +279,7 @@ def _parse_named(
             else (tokens[-1].text, one[: tokens[at].start].strip())
         )
         if name in found:
-            raise DefinitionError(f"{clause} says {name} twice; say it once")
+            raise DefinitionError(f"{clause} has {name} twice; remove one")
         found[name] = text
     return found
 
@@ -291,7 +289,7 @@ def _parse_subsets(text: str) -> dict[str, tuple[str, ...]]:
     for one in split_list(text):
         name, equals, members = one.partition("=")
         if not equals or not members.strip().startswith("(") or not members.strip().endswith(")"):
-            raise DefinitionError(f"SUBSET {one!r} is not understood; write U = (A, B)")
+            raise DefinitionError(f"SUBSET {one!r} cannot be parsed; write U = (A, B)")
         found[normalize_identifier(name.strip())] = tuple(
             normalize_identifier(member) for member in split_list(members.strip()[1:-1])
         )

@@ -1,4 +1,4 @@
-"""A row pattern, ready for rows of a schema: its conditions as functions, and what it shows of a match."""
+"""A row pattern compiled for a schema: its conditions and measures as functions, and the result rows of a match."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millrace.patterns.sql.vectorized import to_column_expression
 
 @dataclass(frozen=True)
 class ResultRow:
-    """A row of the result: a row of the input, the measures, and the first and the last row of the match it is from."""
+    """A row of the result: a row of the input, the measures, and the first and last row of the match."""
 
     row: Row
     measures: tuple[Any, ...]
@@ -33,12 +33,12 @@ class ResultRow:
 
 
 AnalyzedExpression = tuple[CompiledExpression, ExpressionCompiler]
-"""An expression, and what was noted when it was made."""
+"""A compiled expression, and the compiler that has noted what it asks."""
 
 
 @dataclass(frozen=True, eq=False)
 class CompiledPattern:
-    """A row pattern over columns; `time` is the column by which `within` is measured."""
+    """A row pattern compiled for a schema; `time` is the column by which `within` is measured."""
 
     row_pattern: RowPattern
     schema: pl.Schema
@@ -51,7 +51,7 @@ class CompiledPattern:
         _ = self.search, self.measures
 
     def column(self, name: str) -> str:
-        """The column that a name means; its case does not matter."""
+        """The column with a name, or else with that name in another case."""
         found = [one for one in self.schema if one == name] or [
             one for one in self.schema if one.lower() == name.lower()
         ]
@@ -61,12 +61,12 @@ class CompiledPattern:
 
     @cached_property
     def program(self) -> Program:
-        """The pattern as a program."""
+        """The steps of the search."""
         return Program.compile(self.row_pattern.pattern, self.row_pattern.variables)
 
     @cached_property
     def search(self) -> Search:
-        """What finds matches. Rows have, after their columns, the bits of `mask`."""
+        """The search for matches. It expects rows with `mask` as their last value."""
         conditions = [
             self._make_condition(name, number) for number, name in enumerate(self.row_pattern.variables)
         ]
@@ -77,17 +77,17 @@ class CompiledPattern:
 
     @cached_property
     def conditions(self) -> dict[str, AnalyzedExpression]:
-        """The conditions of variables, none of them by columns."""
+        """The conditions of variables as functions."""
         return {name: self._compile_definition(name, text) for name, text in self.row_pattern.define.items()}
 
     @cached_property
     def measures(self) -> dict[str, AnalyzedExpression]:
-        """What is shown of a match."""
+        """The measures as functions, in their order."""
         return {name: self._compile(text) for name, text in self.row_pattern.measures.items()}
 
     @cached_property
     def bits(self) -> dict[int, pl.Expr]:
-        """The conditions that are computed by columns, by the number of the variable."""
+        """The conditions that are vectorized, by the number of the variable."""
         found: dict[int, pl.Expr] = {}
         for name, text in self.row_pattern.define.items():
             expr = to_column_expression(self._parse_tree(text), self.schema, name)
@@ -96,7 +96,7 @@ class CompiledPattern:
         return found
 
     def mask(self) -> pl.Expr:
-        """All of them as bits of one number."""
+        """The vectorized conditions as bits of one number; null counts as false."""
         bits = [
             expr.fill_null(value=False).cast(pl.Int64) * (1 << place)
             for place, expr in enumerate(self.bits.values())
@@ -105,7 +105,7 @@ class CompiledPattern:
 
     @cached_property
     def lookahead_expression(self) -> str | None:
-        """The expression that looks at rows after the one it starts from, if one does."""
+        """An expression that reads rows after the one it starts from, if there is one."""
         texts = {**self.row_pattern.define, **self.row_pattern.measures}
         return next(
             (
@@ -118,7 +118,7 @@ class CompiledPattern:
 
     @cached_property
     def rows_back(self) -> int:
-        """How many rows before the first of a match may be asked for."""
+        """The number of rows before the first of a match that expressions may read."""
         distances = [compiler.rows_back for _, compiler in self.measures.values()]
         for name, (_, compiler) in self.conditions.items():
             number = self.row_pattern.variables.index(name)
@@ -130,18 +130,18 @@ class CompiledPattern:
 
     @property
     def needs_match_number(self) -> bool:
-        """Whether it matters how many matches there were before."""
+        """Whether an expression reads MATCH_NUMBER()."""
         texts = (*self.row_pattern.measures.values(), *self.row_pattern.define.values())
         return any(word.upper == "MATCH_NUMBER" for text in texts for word in tokenize(text))
 
     def next_start(self, labels: list[int], start: int) -> int:
-        """Where the search goes on after a match."""
+        """The row at which the next search begins, see `skip.py`."""
         return self.row_pattern.after.next_start(labels, start, self.variable_sets)
 
     def result_rows(
         self, context: MatchContext, found: RowMatch, start: int, number: int
     ) -> Iterator[ResultRow]:
-        """What is shown of a match."""
+        """The result rows of a match."""
         context.start, context.labels, context.match_number = start, found.labels, number
         length = len(found.labels)
         first, last = context.rows[start], context.rows[start + max(length, 1) - 1]
@@ -155,13 +155,13 @@ class CompiledPattern:
             )
 
     def unmatched_rows(self, row: Row) -> Iterator[ResultRow]:
-        """What is shown of a row that belongs to no match."""
+        """The result of a row that belongs to no match: WITH UNMATCHED ROWS shows it."""
         if self.row_pattern.with_unmatched:
             yield ResultRow(row, (None,) * len(self.measures), row, row)
 
     @cached_property
     def variable_sets(self) -> dict[str, frozenset[int]]:
-        """The variables of each name: one, or those of a subset."""
+        """The variables by name: a variable stands for itself, a subset for its members."""
         numbers = {name: number for number, name in enumerate(self.row_pattern.variables)}
         return {name: frozenset({number}) for name, number in numbers.items()} | {
             name: frozenset(numbers[one] for one in members)
@@ -180,7 +180,7 @@ class CompiledPattern:
             raise
         except Exception as error:
             raise DefinitionError(
-                f"{text!r} is not understood: {_describe_error(error)}; see which functions row patterns know"
+                f"{text!r} cannot be compiled: {_describe_error(error)}; see the functions that row patterns support"
             ) from error
 
         def answer(context: MatchContext, at: int | None) -> Any:
@@ -211,12 +211,12 @@ class CompiledPattern:
     def _compile_definition(self, name: str, text: str) -> AnalyzedExpression:
         if any(word.upper == "FINAL" for word in tokenize(text)):
             raise DefinitionError(
-                f"DEFINE {name} AS {text}: while a match is being made nothing is FINAL; leave it out"
+                f"DEFINE {name} AS {text}: while a match is being built, nothing is FINAL; leave it out"
             )
         compiled, compiler = self._compile(text)
         if compiled.dtype not in (pl.Boolean, pl.Null):
             raise DefinitionError(
-                f"DEFINE {name} AS {text} is {compiled.dtype}, but a condition is true or false"
+                f"DEFINE {name} AS {text} is {compiled.dtype}, but a condition is true or false; compare it, as in `... > 0`"
             )
         return compiled, compiler
 
@@ -245,7 +245,10 @@ def _describe_error(error: Exception) -> str:
 
 
 def _unsettled_queries(compiler: ExpressionCompiler, own: int) -> tuple[MappingQuery, ...]:
-    """What a condition asks that depends on how earlier rows were mapped; its own row is mapped to `own`."""
+    """What a condition asks that depends on how earlier rows were mapped.
+
+    Some questions have one answer whatever the mapping: its own row is mapped to the variable `own`, so LAST(own) is that row.
+    """
 
     def is_settled(ask: MappingQuery) -> bool:
         if ask.kind == "whole":

@@ -1,4 +1,4 @@
-"""What is decided case by case: AND and OR of what may be unknown, CASE, IN, BETWEEN, IS, COALESCE, CAST."""
+"""Expressions with rules of their own for null: AND, OR, CASE, IN, BETWEEN, IS, COALESCE, CAST."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CompileFunction = Callable[[exp.Expr], CompiledExpression]
 def compile_conditional(
     compiler: ExpressionCompiler, node: exp.Expr, *, inside: bool, final: bool
 ) -> CompiledExpression | None:
-    """The function of such a node, if it is one."""
+    """The function of a conditional node; None for other nodes."""
 
     def of(one: exp.Expr) -> CompiledExpression:
         return compiler.compile(one, inside=inside, final=final)
@@ -31,7 +31,7 @@ def compile_conditional(
 
 
 def _compile_truth(node: exp.Expr, of: CompileFunction) -> CompiledExpression | None:
-    """What is true, false or unknown."""
+    """Expressions of three-valued logic: true, false or unknown."""
     match node:
         case exp.And() | exp.Or():
             return _compile_logical(
@@ -67,12 +67,10 @@ def _compile_truth(node: exp.Expr, of: CompileFunction) -> CompiledExpression | 
 
 
 def _compile_choice(node: exp.Expr, of: CompileFunction) -> CompiledExpression | None:
-    """One value of several, or another form of it."""
+    """Expressions that choose one of several values, or convert one."""
     match node:
         case exp.Subquery() | exp.Select() | exp.Exists():
-            raise DefinitionError(
-                f"{node.sql()}: there are no tables that this query could ask; give values instead"
-            )
+            raise DefinitionError(f"{node.sql()}: there are no tables to query here; give values instead")
         case exp.Case() | exp.If():
             return _compile_case(node, of)
         case exp.Coalesce():
@@ -103,7 +101,7 @@ def _boolean_expression(answer: ExpressionFunction) -> CompiledExpression:
 def _compile_logical(
     left: ExpressionFunction, right: ExpressionFunction, *, decides: bool
 ) -> CompiledExpression:
-    """AND, where one false decides, and OR, where one true does, whatever is unknown."""
+    """AND and OR: one false decides AND, one true decides OR, even if the other side is unknown."""
 
     def evaluate_both(context: MatchContext, at: int | None) -> Any:
         first = left(context, at)

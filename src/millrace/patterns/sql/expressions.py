@@ -1,4 +1,4 @@
-"""Conditions and measures, from SQL to functions of a context: columns of rows, navigation among them, and aggregates over them."""
+"""Conditions and measures, compiled from SQL to functions: columns, navigation (FIRST, LAST, PREV, NEXT) and aggregates."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from millrace.patterns.sql.match_context import CompiledExpression, MatchContext
 from millrace.patterns.sql.scalars import STRICT_FUNCTIONS, ValueType
 
 _AGGREGATE_ARGUMENTS = ("this", "expression", "separator")
-"""The arguments of an aggregate that are understood; `_argument` says more of the first."""
+"""The supported arguments of an aggregate; see `_split_argument` for the first."""
 
 VariableSet = frozenset[int] | None
-"""The variables that rows are asked of, by number; None: all rows."""
+"""Variables by number; None stands for all rows of the match."""
 
 
 @dataclass(frozen=True)
 class MappingQuery:
-    """What an expression wants to know about how rows are mapped: where the `offset`th first or last is, or all of it."""
+    """What an expression asks of the mapping: the place of a row (`first`, `last`), all rows of variables (`all`), or `whole`."""
 
     kind: str
     variables: VariableSet
@@ -34,20 +34,20 @@ class MappingQuery:
 
 @dataclass
 class ExpressionCompiler:
-    """Makes functions of expressions over rows of a schema. What they ask of the mapping is noted."""
+    """Compiles expressions over rows of a schema, and notes what they ask of the mapping."""
 
     schema: pl.Schema
     variables: Sequence[str]
     variable_sets: dict[str, frozenset[int]]
-    """Variables, and subsets of them, by name."""
+    """Variables and subsets by name."""
     queries: list[MappingQuery] = field(default_factory=list)
     rows_back: int = 0
-    """How many rows before the one it starts from an expression looks, at most."""
+    """The greatest number of rows before the one it starts from that an expression reads."""
     looks_ahead: bool = False
-    """Whether it looks at rows after the one it starts from."""
+    """Whether an expression reads rows after the one it starts from."""
 
     def compile(self, node: exp.Expr, *, inside: bool, final: bool) -> CompiledExpression:
-        """The function of a node; `inside` navigation or an aggregate, columns are those of the row it has found."""
+        """The function of a node. `inside` navigation or an aggregate, a column is read from the row found by that."""
         kind = type(node)
         if isinstance(node, exp.Paren):
             return self.compile(node.this, inside=inside, final=final)
@@ -85,7 +85,7 @@ class ExpressionCompiler:
     ) -> CompiledExpression:
         if inside:
             raise DefinitionError(
-                f"{node.sql()} is inside of another navigation or aggregate, which is not possible but for PREV(FIRST(…)) and the like"
+                f"{node.sql()} is inside of another navigation or aggregate; only PREV and NEXT can contain FIRST and LAST"
             )
         return make()
 
@@ -138,7 +138,7 @@ class ExpressionCompiler:
         return CompiledExpression(label, pl.String())
 
     def _compile_navigation(self, node: exp.Expr, by: int, *, final: bool) -> CompiledExpression:
-        """FIRST or LAST, and from there so many rows on, which is where the expression inside is asked."""
+        """FIRST or LAST, then `by` rows further; the inner expression is evaluated at that row."""
         inner: exp.Expr = node
         if isinstance(inner, exp.Anonymous) and str(inner.this).upper() in ("__FINAL", "__RUNNING"):
             final, inner = str(inner.this).upper() == "__FINAL", inner.expressions[0]
@@ -238,7 +238,9 @@ class ExpressionCompiler:
         if special is not None:
             return special
         if type(node) not in STRICT_FUNCTIONS:
-            raise DefinitionError(f"{node.sql()}: {type(node).__name__.lower()} is not known in row patterns")
+            raise DefinitionError(
+                f"{node.sql()}: {type(node).__name__.lower()} is not supported in row patterns"
+            )
         inner = [self.compile(one, inside=inside, final=final) for one in node.iter_expressions()]
         function, answers = scalars.function_of(node), [one.evaluate for one in inner]
 
@@ -274,7 +276,7 @@ class ExpressionCompiler:
         return self.variable_sets[name]
 
     def _common_variables(self, node: exp.Expr) -> VariableSet:
-        """The one variable that everything in an expression is asked of."""
+        """The one variable whose rows an expression reads."""
         found = {
             self._find_variables(_variable_of(one))
             for one in node.find_all(exp.Column, exp.Anonymous)
@@ -282,13 +284,13 @@ class ExpressionCompiler:
         }
         if len(found) > 1:
             raise DefinitionError(
-                f"{node.sql()} asks rows of several variables at once; ask each in a navigation of its own"
+                f"{node.sql()} reads rows of several variables at once; use a navigation for each variable"
             )
         return found.pop() if found else None
 
 
 def _is_variable_name(node: exp.Expr) -> bool:
-    """Whether a column is really the variable in CLASSIFIER(A)."""
+    """Whether a column node is the variable in CLASSIFIER(A)."""
     return isinstance(node.parent, exp.Anonymous) and str(node.parent.this).upper() == "CLASSIFIER"
 
 
@@ -307,14 +309,14 @@ def _uses_classifier(node: exp.Expr) -> bool:
 
 
 def _split_argument(node: exp.Expr) -> tuple[exp.Expr | None, bool, list[exp.Expr]]:
-    """What an aggregate is of, whether only different values count, and in which order they come."""
+    """The argument of an aggregate, whether it is DISTINCT, and its ORDER BY."""
     argument, order = node.this, list[exp.Expr]()
     if isinstance(argument, exp.Order):
         argument, order = argument.this, argument.expressions
     unique = isinstance(argument, exp.Distinct)
     if unique and len(argument.expressions) > 1:
         raise DefinitionError(
-            f"{node.sql()}: DISTINCT is of one value; cast several to VARCHAR and join them by ||"
+            f"{node.sql()}: DISTINCT takes one value; cast several to VARCHAR and join them by ||"
         )
     return argument.expressions[0] if unique else argument, unique, order
 

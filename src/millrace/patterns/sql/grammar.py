@@ -1,4 +1,4 @@
-"""Row patterns as they are written in SQL: variables, sequences, alternatives, repetitions, exclusions, permutations and anchors."""
+"""The syntax of row patterns in SQL, as a tree: variables, concatenation, alternation, repetition, exclusion, anchors."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ MAX_PERMUTED = 6
 
 @dataclass(frozen=True)
 class Variable:
-    """One row, mapped to a variable."""
+    """One row, to be mapped to a variable."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """Before the first row of a partition, or after its last."""
+    """`^` before the first row of a partition, or `$` after its last."""
 
     is_end: bool
 
 
 @dataclass(frozen=True)
 class Concatenation:
-    """One after the other; of nothing: the empty pattern."""
+    """Parts one after the other; without parts, the empty pattern."""
 
     parts: tuple[RowPatternPart, ...]
 
 
 @dataclass(frozen=True)
 class Alternation:
-    """The first that leads to a match is preferred."""
+    """The first part that leads to a match is preferred."""
 
     parts: tuple[RowPatternPart, ...]
 
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Rows that are matched, but not shown by ALL ROWS PER MATCH."""
+    """`{- … -}`: rows that are matched, but not shown by ALL ROWS PER MATCH."""
 
     part: RowPatternPart
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """From `least` to `most` times, as often as possible, or, if reluctant, as seldom."""
+    """From `least` to `most` times. As many as possible are preferred; as few as possible if reluctant."""
 
     part: RowPatternPart
     least: int
@@ -65,7 +65,7 @@ _QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None
 
 
 def parse_row_pattern(text: str) -> RowPatternPart:
-    """The pattern in a text such as `A B+? (C | D)*`."""
+    """The tree of a pattern such as `A B+? (C | D)*`."""
     reader = _RowPatternParser(text)
     part = reader.parse_alternatives()
     if reader.peek is not None:
@@ -74,12 +74,12 @@ def parse_row_pattern(text: str) -> RowPatternPart:
 
 
 def normalize_identifier(name_text: str) -> str:
-    """The name that is meant: without quotes its case does not matter."""
+    """An identifier as it is compared: in capitals, unless it is quoted."""
     return name_text[1:-1].replace('""', '"') if name_text.startswith('"') else name_text.upper()
 
 
 def list_variables(part: RowPatternPart) -> Iterator[str]:
-    """Every variable, in order, repeated where it is repeated."""
+    """The variables in order of their occurrence, with duplicates."""
     match part:
         case Variable(name):
             yield name
@@ -91,7 +91,7 @@ def list_variables(part: RowPatternPart) -> Iterator[str]:
 
 
 def contains_part(part: RowPatternPart, kind: type) -> bool:
-    """Whether something of a kind is in a pattern."""
+    """Whether a pattern contains a part of a type."""
     inner = {Concatenation: "parts", Alternation: "parts", Exclusion: "part", Repetition: "part"}.get(
         type(part)
     )
@@ -102,7 +102,7 @@ def contains_part(part: RowPatternPart, kind: type) -> bool:
 
 
 def may_be_empty(part: RowPatternPart) -> bool:
-    """Whether a pattern can be fulfilled by no row."""
+    """Whether a pattern matches an empty sequence of rows."""
     match part:
         case Variable():
             return False
@@ -119,7 +119,7 @@ def may_be_empty(part: RowPatternPart) -> bool:
 
 
 class _RowPatternParser:
-    """Reads a pattern by recursive descent, one method for each level of the grammar."""
+    """A recursive descent parser, with a method for each level of the grammar."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -137,7 +137,7 @@ class _RowPatternParser:
 
     @property
     def peek(self) -> str | None:
-        """The sign that comes next, or the word."""
+        """The next word or sign."""
         return self.tokens[self.position][1] if self.position < len(self.tokens) else None
 
     def parse_alternatives(self) -> RowPatternPart:

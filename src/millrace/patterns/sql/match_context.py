@@ -1,4 +1,4 @@
-"""What conditions and measures look at: the rows of a partition, and which of them a match has mapped to which variable."""
+"""What conditions and measures see: the rows of a partition, and the variables to which a match has mapped them."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ Row = tuple[Any, ...]
 
 
 class NeedsMoreRows(Exception):
-    """The answer depends on rows that have not come yet."""
+    """The answer depends on rows that have not arrived yet."""
 
 
 @dataclass
 class MatchContext:
-    """A match in the making, or made."""
+    """A match, complete or being built."""
 
     rows: list[Row]
     is_ended: bool = True
-    """Whether no further row can come."""
+    """Whether no further row can arrive."""
     has_rows_before: bool = False
     """Whether the partition has rows before these."""
     start: int = 0
     labels: list[int] = field(default_factory=list)
-    """The variables of the rows from `start` on, by number."""
+    """The variable of each row from `start` on, by number."""
     current: int = -1
     """The current row, counted from `start`; -1 in an empty match."""
     match_number: int = 0
-    """Which match of the partition it is."""
+    """MATCH_NUMBER(): matches of a partition are counted from 1."""
 
     def last_row(self, variables: frozenset[int] | None, offset: int, *, final: bool) -> int | None:
-        """The place of the last row that is mapped to one of some variables, or so many before it."""
+        """The index of the last row mapped to one of `variables`, or of the one `offset` before it among those."""
         upper = len(self.labels) - 1 if final else self.current
         if variables is None:
             return self.start + upper - offset if upper >= offset else None
@@ -45,7 +45,7 @@ class MatchContext:
         return None
 
     def first_row(self, variables: frozenset[int] | None, offset: int, *, final: bool) -> int | None:
-        """The place of the first row that is mapped to one of some variables, or so many after it."""
+        """The index of the first row mapped to one of `variables`, or of the one `offset` after it among those."""
         upper = len(self.labels) - 1 if final else self.current
         if variables is None:
             return self.start + offset if offset <= upper else None
@@ -59,7 +59,7 @@ class MatchContext:
     def all_rows(
         self, variables: frozenset[int] | None, *, final: bool, newest_first: bool = False
     ) -> Iterator[int]:
-        """The places of all rows that are mapped to one of some variables."""
+        """The indexes of all rows mapped to one of `variables`."""
         places = range(len(self.labels) if final else self.current + 1)
         ordered = reversed(places) if newest_first else places
         return (
@@ -67,7 +67,7 @@ class MatchContext:
         )
 
     def move(self, place: int | None, by: int) -> int | None:
-        """A place so many rows further in the partition, in the match or out of it."""
+        """The index `by` rows further in the partition, inside the match or not."""
         if place is None or place + by < 0:
             return None
         if place + by >= len(self.rows):
@@ -77,7 +77,7 @@ class MatchContext:
         return place + by
 
     def label_of(self, place: int | None) -> int | None:
-        """The variable of a row, if it has one already."""
+        """The variable of a row; None where the row is not mapped."""
         return (
             None
             if place is None or not 0 <= place - self.start < len(self.labels)
@@ -86,12 +86,12 @@ class MatchContext:
 
 
 ExpressionFunction = Callable[[MatchContext, int | None], Any]
-"""The value of an expression in a context; inside navigation and aggregates: at the row with this place."""
+"""The value of an expression; inside navigation and aggregates, at the row with the given index."""
 
 
 @dataclass(frozen=True)
 class CompiledExpression:
-    """An expression, ready, and the type of its values."""
+    """An expression as a function, and the type of its values."""
 
     evaluate: ExpressionFunction
     dtype: pl.DataType

@@ -1,4 +1,13 @@
-"""Rows of partitions in order, as they come: what is shown of them, and what must be kept until more rows have come."""
+"""Matches the rows of partitions as they arrive, and keeps the rows that later matches need.
+
+The state of a partition is its rows from the start of the current search on (earlier ones only where PREV reads them), and the place
+of that start. With `A B+ C` and `within` 10 s:
+
+    t=1 A   t=2 B            the search from t=1 needs more rows: both rows are kept
+    t=3 B   t=4 C            the search is repeated: the match is t=1 to t=4; nothing is kept
+
+A search that needs more rows also ends when the watermark passes first + within.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +31,18 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class SqlPartition:
-    """What is kept of a partition: rows, and where among them the search goes on."""
+    """The state of a partition."""
 
     rows: tuple[Row, ...] = ()
     search_start: int = 0
     next_match_number: int = 1
-    """Of the next match."""
     matched_until: int = 0
-    """The rows before this place belong to matches, as far as that matters."""
+    """Rows before this place belong to matches, so WITH UNMATCHED ROWS does not show them."""
     has_rows_before: bool = False
-    """Whether there were rows before these."""
+    """Whether the partition had rows before these, so that `^` does not hold."""
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """The bytes of the state."""
         return msgspec.msgpack.encode(
             [
                 VERSION,
@@ -48,18 +56,18 @@ class SqlPartition:
 
     @classmethod
     def decode(cls, data: bytes, columns: Sequence[str] = ()) -> SqlPartition:
-        """What `dump` wrote; with `columns`, its rows have those, and a mask."""
+        """What `encode` wrote. Rows are widened to `columns` and a mask, see `widen_row`."""
         version, rows, *rest = msgspec.msgpack.decode(data)
         if version != VERSION:
             raise ValueError(
-                f"row patterns of version {version}, but this is version {VERSION}; go on with the version that wrote it, or compute results anew (millrace backfill)"
+                f"stored row patterns have version {version}, but this is version {VERSION}; use the version of millrace that wrote them, or recompute results (millrace backfill)"
             )
         return cls(tuple(widen_row(row, len(columns) + 1, columns) for row in rows), *rest)
 
 
 @dataclass(frozen=True, eq=False)
 class RowPatternMatcher:
-    """A row pattern that follows partitions."""
+    """Matches one row pattern in any number of partitions."""
 
     compiled: CompiledPattern
     keys: tuple[str, ...] = ()
@@ -72,7 +80,7 @@ class RowPatternMatcher:
         *,
         is_ended: bool,
     ) -> tuple[dict[Key, SqlPartition | None], list[ResultRow]]:
-        """Takes rows, in order, and says what became of the courses given and of new ones (None: nothing need be known), and what is shown."""
+        """Matches rows, in order. Returns the states that changed (None: the partition needs none) and the rows of results."""
         changed: dict[Key, SqlPartition | None] = {}
         results: list[ResultRow] = []
         rows_by_key = dict(self.rows_by_key(frame, partitions))
@@ -89,7 +97,7 @@ class RowPatternMatcher:
     def match_partition(
         self, stored: SqlPartition | None, rows: Sequence[Row], watermark: int | None, *, is_ended: bool
     ) -> tuple[SqlPartition | None, list[ResultRow]]:
-        """One partition: rows, then time that passes."""
+        """Matches rows of one partition, then lets time pass up to the watermark."""
         compiled, results, partition = self.compiled, list[ResultRow](), stored or SqlPartition()
         context = MatchContext(
             [*partition.rows, *rows], is_ended=is_ended, has_rows_before=partition.has_rows_before
@@ -134,21 +142,21 @@ class RowPatternMatcher:
 
     @cached_property
     def _keeps_forever(self) -> bool:
-        """Whether something of a partition matters for as long as there is a stream."""
+        """Whether a partition needs state for ever: the number of its matches, or that it has begun."""
         return self.compiled.needs_match_number or self.compiled.row_pattern.is_anchored
 
     @property
     def is_lasting(self) -> bool:
-        """Whether a course is kept though nothing has begun."""
+        """Whether a partition has state even while no search is open."""
         return self._keeps_forever or self._rows_back > 0
 
     def _may_begin(self, row: Row) -> bool:
-        """Whether a match can begin with a row, as far as the conditions computed by columns tell."""
+        """Whether the vectorized conditions allow a match to begin with a row."""
         return self._start_bits is None or row[-1] & self._start_bits != 0
 
     @cached_property
     def _start_bits(self) -> int | None:
-        """The bits of which the first row of a match has one; None: it need not have any."""
+        """The mask bits of which the first row of a match has at least one; None where that is not known."""
         start_variables, bits = first_variables(self.compiled.program), list(self.compiled.bits)
         if may_be_empty(self.compiled.row_pattern.pattern) or not start_variables <= set(bits):
             return None
@@ -157,7 +165,7 @@ class RowPatternMatcher:
     def rows_by_key(
         self, frame: pl.DataFrame, partitions: Collection[Key] | None = None
     ) -> Iterator[tuple[Key, list[Row]]]:
-        """The rows of each key, with their bits; with `courses`, the keys that have one, only of keys that matter."""
+        """The rows of each key, with their mask. With `partitions`, keys without state and without a beginning are left out."""
         columns, keys = list(self.compiled.schema), list(self.keys)
         prepared = frame.select(*columns, self.compiled.mask().alias("_mask"))
         if (

@@ -1,4 +1,20 @@
-"""A row pattern as a program: rows to take, and choices, the preferred one first. What is looked for is the first way through it that fits."""
+"""A row pattern as a program for the search: steps that take a row, and choices between two places, the preferred one first.
+
+`A (B | C)* D` becomes
+
+    0  take A
+    1  choice 2, 7        another repetition is preferred; with `*?` it is `choice 7, 2`
+    2  choice 3, 5        B is preferred to C
+    3  take B
+    4  jump 6
+    5  take C
+    6  jump 1
+    7  take D
+    8  accept
+
+A loop whose body may be empty, such as `(B?)*`, would run for ever without taking a row. Its body is enclosed in `LoopStart` and
+`LoopEnd`, which leave the loop after a repetition that took no row. The preferred path through the program is the match (`search.py`).
+"""
 
 from __future__ import annotations
 
@@ -19,14 +35,14 @@ from millrace.patterns.sql.grammar import (
 )
 
 MAX_STEPS = 20_000
-"""A repetition is so many copies of what it repeats."""
+"""The limit of a program. A repetition `{n,m}` is m copies of its body."""
 
 NOWHERE = -1
 
 
 @dataclass(frozen=True)
 class TakeRow:
-    """The next row, as a variable."""
+    """Maps the next row to a variable, if it fits."""
 
     variable: int
     is_shown: bool
@@ -34,7 +50,7 @@ class TakeRow:
 
 @dataclass
 class Choice:
-    """Goes on in one place, and if nothing comes of it, in the other."""
+    """Continues at one place, and if that fails, at the other."""
 
     first: int = NOWHERE
     second: int = NOWHERE
@@ -42,28 +58,28 @@ class Choice:
 
 @dataclass
 class Jump:
-    """Goes on elsewhere."""
+    """Continues at another place."""
 
     target: int = NOWHERE
 
 
 @dataclass(frozen=True)
 class AtAnchor:
-    """Goes on only at the start or the end of the partition."""
+    """Continues only at the start or the end of the partition."""
 
     is_end: bool
 
 
 @dataclass(frozen=True)
 class LoopStart:
-    """Remembers where a repetition of a part that may be empty begins."""
+    """Notes the row at which a repetition begins."""
 
     loop: int
 
 
 @dataclass
 class LoopEnd:
-    """Repeats again if that repetition took a row; one that took none is the last, as in Perl and Python."""
+    """Continues the loop if the repetition took a row, else leaves it, as in Perl and Python."""
 
     loop: int
     after: int = NOWHERE
@@ -71,7 +87,7 @@ class LoopEnd:
 
 @dataclass(frozen=True)
 class Accept:
-    """The pattern is fulfilled."""
+    """Ends the match."""
 
 
 Step = TakeRow | Choice | Jump | AtAnchor | LoopStart | LoopEnd | Accept
@@ -79,7 +95,7 @@ Step = TakeRow | Choice | Jump | AtAnchor | LoopStart | LoopEnd | Accept
 
 @dataclass
 class Program:
-    """The steps, and how many loops remember where they began."""
+    """The steps, and the number of loops whose body may be empty."""
 
     variables: Many[str]
     steps: list[Step] = field(default_factory=list)
@@ -87,7 +103,7 @@ class Program:
 
     @classmethod
     def compile(cls, part: RowPatternPart, variables: Many[str]) -> Program:
-        """The program of a pattern."""
+        """The program of a pattern; a variable is named by its place in `variables`."""
         program = cls(variables)
         program._add_part(part, shown=True)
         program._append_step(Accept())
@@ -167,7 +183,7 @@ class Program:
     def _set_target(
         choice: Choice, part: Repetition, *, inside: int | None = None, after: int | None = None
     ) -> None:
-        """Another repetition comes first, unless the part is reluctant."""
+        """Sets where a repetition begins and what follows it. Another repetition is preferred, unless it is reluctant."""
         if inside is not None:
             choice.first, choice.second = (
                 (choice.first, inside) if part.is_reluctant else (inside, choice.second)
@@ -179,17 +195,17 @@ class Program:
 
 
 def first_variables(program: Program) -> set[int]:
-    """The variables that the first row of a match can have."""
+    """The variables to which the first row of a match can be mapped."""
     return next(_layers(program), set())
 
 
 def rows_before(program: Program, variable: int) -> int:
-    """How many rows of a match come before the first that can be of a variable, at least."""
+    """The least number of rows of a match before the first row of a variable."""
     return next((depth for depth, found in enumerate(_layers(program)) if variable in found), 0)
 
 
 def _layers(program: Program) -> Iterator[set[int]]:
-    """The variables that a row can have, for the first row of a match, the second and so on, each where it can come first."""
+    """The variables possible for the first row of a match, for the second, and so on; each place of the program counts once."""
     places, seen = [0], set[int]()
     while places:
         found, after = set[int](), list[int]()

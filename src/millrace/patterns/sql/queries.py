@@ -1,4 +1,4 @@
-"""Queries with MATCH_RECOGNIZE over frames: row patterns are answered here, everything around them by the SQL of polars."""
+"""Queries with MATCH_RECOGNIZE over frames. The SQL of polars executes everything around the row patterns."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from millrace.patterns.sql.tokens import Token, find_closing, find_opening, toke
 from millrace.timestamps import check_micros
 
 MatchFunction = Callable[[CompiledPattern, Sequence[Sequence[Row]]], Iterable[ResultRow]]
-"""What is shown of the rows of partitions, each in order; they have no bits yet."""
+"""Matches the rows of partitions, each in order; the rows have no mask."""
 
 
 def match_by_search(compiled: CompiledPattern, partitions: Sequence[Sequence[Row]]) -> Iterable[ResultRow]:
-    """Matches as the search finds them."""
+    """The results of the search."""
     for rows in partitions:
         frame = pl.DataFrame(rows, schema=compiled.schema, orient="row")
         ready = frame.select(*compiled.schema, compiled.mask().alias("_mask")).rows()
@@ -35,9 +35,9 @@ def match_by_search(compiled: CompiledPattern, partitions: Sequence[Sequence[Row
 def recognize_matches(
     row_pattern: RowPattern, frame: pl.DataFrame, matching: MatchFunction = match_by_search
 ) -> pl.DataFrame:
-    """MATCH_RECOGNIZE of a frame: its rows by partition and in order, and what is shown of their matches.
+    """The result of MATCH_RECOGNIZE over a frame.
 
-    A measure that has the name of a column stands in its place. Rows are plain Python here, so times finer than a microsecond are refused.
+    A measure with the name of a column replaces it. Rows become Python objects, so times finer than a microsecond are refused.
     """
     for column in frame:
         check_micros(column)
@@ -102,7 +102,7 @@ class _QueryRunner:
             text = f"{text[: found[first].start]} {name} {text[found[end].end :]}"
 
     def _find_source(self, found: list[Token], place: int, text: str) -> tuple[int, str, list[str]]:
-        """Where the table before MATCH_RECOGNIZE begins, what it is, and how its columns are called."""
+        """Where the table before MATCH_RECOGNIZE begins, its text, and the names of its columns."""
         at, names = place - 1, list[str]()
         if found[at].text == ")":
             begin = find_opening(found, at)
@@ -136,7 +136,7 @@ class _QueryRunner:
         return self._execute_plain(f"{text[: found[main].start] if main else ''} SELECT * FROM {source}")  # noqa: S608 - it is their query
 
     def _resolve_queries(self, row_pattern: RowPattern) -> RowPattern:
-        """With values in place of queries: none of them depends on the rows."""
+        """Replaces subqueries by their values: none of them depends on the rows."""
         texts = (*row_pattern.define.values(), *row_pattern.measures.values())
         texts_with_queries = {
             text for text in texts if any(word.upper == "SELECT" for word in tokenize(text))
@@ -148,16 +148,16 @@ class _QueryRunner:
         return replace(row_pattern, settled=resolved)
 
     def _execute_plain(self, text: str) -> pl.DataFrame:
-        """A query without row patterns."""
+        """The result of a query without row patterns."""
         try:
             tree = sqlglot.parse_one(text, read="trino")
         except SqlglotError as error:
-            raise DefinitionError(f"the query is not understood: {str(error).splitlines()[0]}") from error
+            raise DefinitionError(f"the query cannot be parsed: {str(error).splitlines()[0]}") from error
         return execute(tree, self.tables)
 
 
 def _find_main_select(found: list[Token]) -> int:
-    """The place of the SELECT that follows the WITH of a query; 0: it has none."""
+    """The index of the SELECT after the WITH of a query; 0 where there is no WITH."""
     depth = 0
     for at, word in enumerate(found):
         if depth == 0 and word.upper == "SELECT":
@@ -170,7 +170,7 @@ def _parse_values(text: str) -> pl.DataFrame:
     """The rows of VALUES (1, 'a'), (2, 'b'), or of VALUES 1, 2."""
     tree = sqlglot.parse_one(f"SELECT * FROM ({text}) AS t", read="trino").find(exp.Values)  # noqa: S608 - it is their query
     if tree is None:
-        raise DefinitionError(f"{text} is not understood; write VALUES (1, 'a'), (2, 'b')")
+        raise DefinitionError(f"{text} cannot be parsed; write VALUES (1, 'a'), (2, 'b')")
     constants, nowhere = ExpressionCompiler(pl.Schema(), (), {}), MatchContext([])
     rows = [
         one.expressions if isinstance(one, exp.Tuple) else [one.this if isinstance(one, exp.Paren) else one]

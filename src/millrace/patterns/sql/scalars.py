@@ -1,4 +1,4 @@
-"""Operators and functions of SQL on single values, where null stands for what is not known; and their types."""
+"""Operators and functions of SQL on single values, and their types. None stands for null."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ValueType = pl.DataType
 
 
 def divide(left: Any, right: Any) -> Any:
-    """Whole numbers give a whole number, cut towards zero; nothing can be divided by zero."""
+    """Division. Whole numbers give a whole number, truncated towards zero; division by zero fails."""
     if right == 0:
         raise DefinitionError(f"{left} / {right}: division by zero; guard it with NULLIF(…, 0)")
     if isinstance(left, int) and isinstance(right, int):
@@ -28,7 +28,7 @@ def divide(left: Any, right: Any) -> Any:
 
 
 def remainder(left: Any, right: Any) -> Any:
-    """What is left by a division; it has the sign of the first number."""
+    """The remainder, with the sign of the dividend."""
     return (
         math.fmod(left, right)
         if isinstance(left, float) or isinstance(right, float)
@@ -37,19 +37,19 @@ def remainder(left: Any, right: Any) -> Any:
 
 
 def matches_like(text: str, pattern: str) -> bool:
-    """Whether a text is like a pattern, in which % is any text and _ any character."""
+    """LIKE: % stands for any text, _ for any character."""
     parts = (".*" if sign == "%" else "." if sign == "_" else re.escape(sign) for sign in pattern)
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None
 
 
 def trim_function(position: str | None) -> Callable[..., str]:
-    """What takes white space, or any of some signs, away from the ends of a text, or from one of them."""
+    """TRIM: a function that removes white space, or given characters, from one end of a text or both."""
     strip = {"LEADING": str.lstrip, "TRAILING": str.rstrip}.get(str(position), str.strip)
     return lambda text, signs=None: strip(text, signs)
 
 
 def substring(text: str, start: int, length: int | None = None) -> str:
-    """A part of a text, counted from 1, or from its end if negative; empty where the text does not reach."""
+    """SUBSTRING: counted from 1, or from the end if negative; empty outside of the text."""
     if start == 0 or -start > len(text):
         return ""
     begin = start - 1 if start > 0 else len(text) + start
@@ -57,7 +57,7 @@ def substring(text: str, start: int, length: int | None = None) -> str:
 
 
 def round_half_up(value: Any, digits: int = 0) -> Any:
-    """Halves go away from zero."""
+    """ROUND, with halves away from zero."""
     if isinstance(value, int):
         unit = 10 ** max(-digits, 0)
         whole = (abs(value) + unit // 2) // unit * unit
@@ -101,11 +101,11 @@ STRICT_FUNCTIONS: dict[type[exp.Expr], Callable[..., Any]] = {
     exp.Least: min,
     exp.StartsWith: str.startswith,
 }
-"""What is null as soon as one of its values is."""
+"""Functions that are null as soon as one argument is."""
 
 
 def function_of(node: exp.Expr) -> Callable[..., Any]:
-    """The function of such an operator, with the words that it was given besides values: NOT before LIKE, LEADING in TRIM."""
+    """The function of a strict node, with its keywords applied, such as LEADING in TRIM."""
     apply, words = (
         STRICT_FUNCTIONS[type(node)],
         {name: word for name, word in node.args.items() if word and not isinstance(word, exp.Expr | list)},
@@ -119,7 +119,7 @@ def function_of(node: exp.Expr) -> Callable[..., Any]:
 
 
 def check_arguments(node: exp.Expr, words: Mapping[str, Any]) -> None:
-    """Refuses what would be passed over; how other dialects would understand it does not matter."""
+    """Refuses arguments that would be ignored, such as those of other dialects."""
     unknown = [name for name in words if name not in ("safe", "typed", "coalesce", "big_int")]
     if unknown:
         raise DefinitionError(
@@ -133,7 +133,7 @@ _WHOLE = (exp.Length, exp.Ceil, exp.Floor)
 
 
 def type_of(node: exp.Expr, inner: list[ValueType]) -> ValueType:
-    """The type of an operator's or a function's answer."""
+    """The result type of a strict node."""
     if isinstance(node, _BOOLEAN):
         return pl.Boolean()
     if isinstance(node, _TEXT):
@@ -146,7 +146,7 @@ def type_of(node: exp.Expr, inner: list[ValueType]) -> ValueType:
 
 
 def common_type(types: list[ValueType], node: exp.Expr | None = None) -> ValueType:
-    """The one type that holds values of several."""
+    """The type that holds the values of all given types."""
     known_types = [one for one in types if one != pl.Null()]
     if all(one == known_types[0] for one in known_types):
         return known_types[0] if known_types else pl.Null()
@@ -161,7 +161,7 @@ def common_type(types: list[ValueType], node: exp.Expr | None = None) -> ValueTy
 
 
 def cast_function(name: str, length: int | None) -> tuple[Callable[[Any], Any], ValueType]:
-    """How a value becomes one of another type."""
+    """CAST: the conversion to a type, and the polars type of its result."""
     if name in ("VARCHAR", "CHAR", "TEXT", "NVARCHAR"):
         return (lambda value: _to_text(value)[:length]), pl.String()
     if name in _INTEGERS:
@@ -221,7 +221,7 @@ def _to_text(value: Any) -> str:
 
 
 def parse_interval(node: exp.Interval) -> timedelta:
-    """A length of time such as INTERVAL '10' SECOND."""
+    """The length of an interval such as INTERVAL '10' SECOND."""
     amount, unit = (
         node.this,
         str(node.args["unit"]).upper().rstrip("S") if node.args.get("unit") else "SECOND",

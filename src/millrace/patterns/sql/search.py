@@ -1,8 +1,23 @@
-"""The search for one match: ways through the program in order of preference, and back where nothing comes of them.
+"""The search for one match: backtracking through the program, preferred paths first.
 
-What happens after a place in the program depends on the row it is at, on which loops around it have taken a row, and on what conditions ask
-of the rows taken so far. What has been tried from there is not tried again; so patterns whose conditions look at rows alone take
-polynomial time, and others end in an error, not in a search without end.
+SQL defines a match by preferment: of all mappings of rows to variables that fit, the preferred one is the match. `A*` prefers to take
+another row, `A*?` prefers to stop, and `A | B` prefers A. The program has these preferences as the order of its choices. So the
+first path that reaches `Accept` is the match. With `A* B`, where A is any row, B is `value > 5`, and the values are 1 7 3 8 2:
+
+    A A A A A    no row is left for B; back to the newest choice
+    A A A A B    row 5 (2) is not a B; back
+    A A A B      row 4 (8) is a B: the match is rows 1 to 4
+
+Rows 1 and 2 would fit as A B, but they are less preferred.
+
+Backtracking alone would take exponential time. What follows a place in the program depends only on the row, on which loops around it
+have taken no row yet, and on what conditions ask of the rows mapped so far (`MappingQuery`). These form a key, and a key that has
+been tried has failed: else the search would have ended. So it is not tried again. Where conditions look at rows alone, there are at
+most (places x rows) keys and the search is polynomial. Conditions such as `SUM(A.value) < 10` make a key of the whole mapping; then
+the number of attempts is limited, and beyond the limit the search fails with an error.
+
+On a stream, a search that needs a row that has not arrived raises `NeedsMoreRows`. It is repeated from its start when rows arrive,
+or when the watermark passes first + within, after which no row could belong to the match.
 """
 
 from __future__ import annotations
@@ -29,25 +44,25 @@ from millrace.patterns.sql.program import (
 )
 
 MAX_ATTEMPTS, ATTEMPTS_PER_ROW = 100_000, 50
-"""How much is tried for one match, and more for each row there is; beyond it, a pattern doubles with each row."""
+"""The limit of attempts for one match, and what each row adds to it."""
 
 
 LoopStarts = tuple[int, ...]
-"""For each loop that may take no row, the row at which its repetition began."""
+"""For each loop whose body may be empty: the row at which the current repetition began."""
 
 
 @dataclass(frozen=True)
 class RowCondition:
-    """What a row must fulfil to be mapped to a variable."""
+    """The condition of a variable."""
 
     holds: Callable[[MatchContext], Any]
     queries: tuple[MappingQuery, ...]
-    """What it wants to know of the mapping of earlier rows; nothing: it looks at rows alone."""
+    """What it asks of the mapping of earlier rows; empty if it looks at rows alone."""
 
 
 @dataclass(frozen=True)
 class RowMatch:
-    """A match: the variables of its rows, and which of them are shown."""
+    """A match: the variable of each row, and whether ALL ROWS PER MATCH shows it."""
 
     labels: list[int]
     is_shown: list[bool]
@@ -55,19 +70,19 @@ class RowMatch:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """A program and its conditions, ready for rows."""
+    """A program with the conditions of its variables."""
 
     program: Program
     conditions: Sequence[RowCondition | None]
-    """For each variable; None: every row."""
+    """By variable; None: every row fits."""
     span: int | None = None
     time_index: int = 0
-    """The place of the time in a row."""
+    """The index of the time column in a row."""
     max_attempts: int = MAX_ATTEMPTS
 
     @cached_property
     def queries(self) -> tuple[MappingQuery, ...]:
-        """What any condition wants to know of the mapping."""
+        """All that conditions ask of the mapping."""
         return tuple(
             dict.fromkeys(
                 ask for condition in self.conditions if condition is not None for ask in condition.queries
@@ -75,7 +90,7 @@ class Search:
         )
 
     def find(self, context: MatchContext, start: int, watermark: int | None = None) -> RowMatch | None:
-        """The preferred match that begins at a row; `Undecided` if rows that may still come before the watermark could change it."""
+        """The preferred match that begins at a row. Raises `NeedsMoreRows` where a row that may still arrive could change it."""
         steps, rows = self.program.steps, context.rows
         context.start, context.labels = start, []
         shown: list[bool] = []
@@ -115,7 +130,7 @@ class Search:
         loops: LoopStarts,
         context: MatchContext,
     ) -> tuple[int, LoopStarts]:
-        """Where a step leads that takes no row and leaves no choice; nowhere: NONE."""
+        """The next place after a step that takes no row and has no alternative; NOWHERE if it fails."""
         match step:
             case Jump(to):
                 return to, loops
@@ -136,7 +151,7 @@ class Search:
     def _take_row(
         self, context: MatchContext, step: TakeRow, row: int, until: int | None, watermark: int | None
     ) -> bool:
-        """Whether the row fits the variable; then it is mapped to it."""
+        """Maps the row to the variable of the step, if it fits."""
         if row == len(context.rows):
             if context.is_ended or (until is not None and watermark is not None and watermark >= until):
                 return False
@@ -156,7 +171,7 @@ class Search:
     def _is_tried(
         self, tried: set[Any], place: int, row: int, loops: LoopStarts, context: MatchContext
     ) -> bool:
-        """Whether the same has been tried before; then it led to nothing."""
+        """Whether the same state was tried before, and so has failed; notes it as tried."""
         still = tuple(loop_start == row for loop_start in loops)
         key = (
             (place, row, still, *(self._answer_query(ask, context) for ask in self.queries))
@@ -170,7 +185,7 @@ class Search:
 
     @staticmethod
     def _answer_query(ask: MappingQuery, context: MatchContext) -> tuple[int, ...]:
-        """All that a condition can know of how rows are mapped."""
+        """The part of the mapping that a query can see, as a part of the key."""
         if ask.kind in ("first", "last"):
             places = context.all_rows(ask.variables, final=True, newest_first=ask.kind == "last")
             return tuple(islice(places, min(ask.offset, len(context.labels)) + 1))
@@ -180,6 +195,6 @@ class Search:
 
 def _too_many_attempts(most: int, length: int) -> PatternFailed:
     return PatternFailed(
-        f"more than {most:,} ways were tried to match one beginning, {length} rows on: the pattern doubles with each row, because its "
+        f"more than {most:,} attempts were made to find one match, at a length of {length} rows: the number doubles with each row, because "
         "conditions ask how earlier rows were mapped; let variables exclude each other, or use WITHIN"
     )

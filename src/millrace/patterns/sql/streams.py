@@ -1,4 +1,4 @@
-"""Row patterns on streams: which can run for ever, and panes of what they show."""
+"""Row patterns on streams: which ones have bounded state, and the panes of their results."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ TIME = "event_time"
 
 
 def stream_matcher(rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...]) -> RowPatternMatcher:
-    """What follows the rows of keys in order of event time."""
+    """A matcher for the rows of keys in order of event time."""
     return RowPatternMatcher(CompiledPattern(rows, schema, TIME), keys)
 
 
 def result_schema(
     rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...], *, endless: bool = True
 ) -> pl.Schema:
-    """The columns of what is shown; refuses row patterns that rows cannot answer or, where the stream is `endless`, it never could."""
+    """The schema of the results; refuses row patterns that do not fit the rows or, on an `endless` stream, can never be decided."""
     compiled = CompiledPattern(rows, schema, TIME)
     if rows.span is None:
         raise DefinitionError(
-            f"the row pattern {rows.text} has no bound, so on a stream rows would be kept for ever; add within='1m', or in SQL WITHIN INTERVAL '1' MINUTE"
+            f"the row pattern {rows.text} has no bound, so on a stream rows would be kept for ever; add within='1m', in SQL WITHIN INTERVAL '1' MINUTE"
         )
     if rows.is_anchored and endless:
         raise DefinitionError(
-            f"the row pattern {rows.text} asks where the partition begins or ends, which a stream never does; leave out ^ and $"
+            f"the row pattern {rows.text} asks where the partition begins or ends, but the partition of a stream has no end; leave out ^ and $"
         )
     if compiled.lookahead_expression is not None and endless:
         raise DefinitionError(
-            f"{compiled.lookahead_expression} looks at rows after the match, for which a stream would have to wait for ever; make them a variable of the pattern"
+            f"{compiled.lookahead_expression} reads rows after the match, for which a stream would have to wait for ever; make them a variable of the pattern"
         )
     if rows.partition and sorted(rows.partition) != sorted(keys):
         raise DefinitionError(
@@ -53,7 +53,7 @@ def result_schema(
         )
     if not measures and not rows.all_rows:
         raise DefinitionError(
-            "match_recognize() shows nothing of a match; say measures={'n': 'COUNT(*)'}, say"
+            "match_recognize() without measures has no result columns; give some, such as measures={'n': 'COUNT(*)'}"
         )
     others = (
         {name: dtype for name, dtype in schema.items() if name not in (*keys, *measures, TIME)}
@@ -66,7 +66,7 @@ def result_schema(
 
 
 def to_panes(results: Sequence[ResultRow], matcher: RowPatternMatcher, schema: pl.Schema) -> pl.DataFrame:
-    """A pane for each row of the result: from the first row of the match to its last; of all rows, each at its own time."""
+    """A pane per result row. Its window is from the first row of the match to the last; with ALL ROWS its time is that of its row."""
     compiled = matcher.compiled
     columns, measures = list(compiled.schema), list(compiled.measures)
     time, all_rows = columns.index(TIME), compiled.row_pattern.all_rows

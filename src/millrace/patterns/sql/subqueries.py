@@ -1,4 +1,4 @@
-"""Queries inside of conditions and measures. They do not depend on the rows that are matched, so each is answered once, before.
+"""Subqueries in conditions and measures. They do not depend on the rows that are matched, so each is executed once, before.
 
 The values replace the query in the parsed tree. Writing the tree as text and parsing it again would change it: the Trino dialect
 of sqlglot writes FIRST and LAST as ARBITRARY.
@@ -20,32 +20,32 @@ from millrace.errors import DefinitionError
 from millrace.patterns.sql.tokens import mark_semantics
 
 _ONE_ROW: exp.Expr = exp.values([(1,)], alias="_one", columns=["_row"])
-"""What a query without FROM reads. The SQL of polars passes over WHERE where there is no FROM."""
+"""What a query without FROM reads. The SQL of polars ignores WHERE where there is no FROM."""
 
 QueryFunction = Callable[[exp.Expr], pl.DataFrame]
-"""How a query is answered."""
+"""Executes a query."""
 
 
 class _PolarsSQL(Postgres):
-    """The SQL of polars: that of PostgreSQL, and TRY_CAST."""
+    """The dialect of polars: PostgreSQL with TRY_CAST."""
 
-    class Generator(Postgres.Generator):  # type: ignore[valid-type, misc] # sqlglot makes the class when it is asked for
+    class Generator(Postgres.Generator):  # type: ignore[valid-type, misc] # sqlglot creates the class dynamically
         TRANSFORMS: ClassVar[dict[Any, Any]] = {
             kind: write for kind, write in Postgres.Generator.TRANSFORMS.items() if kind is not exp.TryCast
         }
 
 
 def parse_sql(text: str) -> exp.Expr:
-    """The tree of an SQL text."""
+    """The syntax tree of an SQL expression."""
     try:
         return sqlglot.parse_one(mark_semantics(text), read="trino")
     except SqlglotError as error:
         reason = str(error).split("\n", maxsplit=1)[0].replace("\x1b[4m", "").replace("\x1b[0m", "")
-        raise DefinitionError(f"{text!r} is not understood: {reason}") from error
+        raise DefinitionError(f"{text!r} cannot be parsed: {reason}") from error
 
 
 def replace_queries(tree: exp.Expr, answer: QueryFunction) -> exp.Expr:
-    """The tree with values in place of queries."""
+    """The tree with values in place of subqueries."""
     if tree.find(exp.Query) is None:
         return tree
 
@@ -68,16 +68,14 @@ def replace_queries(tree: exp.Expr, answer: QueryFunction) -> exp.Expr:
 
 
 def execute_without_tables(query: exp.Expr) -> pl.DataFrame:
-    """The answer to a query that names no table."""
+    """The result of a query that names no table."""
     if query.find(exp.Table) is not None:
-        raise DefinitionError(
-            f"{query.sql()}: there are no tables that this query could ask; give values instead"
-        )
+        raise DefinitionError(f"{query.sql()}: there are no tables to query here; give values instead")
     return execute(query, {})
 
 
 def execute(tree: exp.Expr, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The answer to a query without row patterns; names mean columns whatever their case."""
+    """The result of a query without row patterns. Names of columns match in any case."""
     column_names = {name for frame in tables.values() for name in frame.columns}
     for column in tree.find_all(exp.Column):
         matching_names = [one for one in column_names if one.lower() == column.name.lower()]
@@ -90,7 +88,7 @@ def execute(tree: exp.Expr, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         return pl.SQLContext(tables).execute(tree.sql(dialect=_PolarsSQL, identify=True), eager=True)
     except pl.exceptions.PolarsError as error:
         raise DefinitionError(
-            f"the query around MATCH_RECOGNIZE is not understood by the SQL of polars: {_first_line(error)}"
+            f"the SQL of polars does not support the query around MATCH_RECOGNIZE: {_first_line(error)}"
         ) from error
 
 
@@ -101,7 +99,7 @@ def _answer_query(answer: QueryFunction, node: exp.Expr) -> pl.DataFrame:
         if not isinstance(error.__cause__, pl.exceptions.ColumnNotFoundError):
             raise
         raise DefinitionError(
-            f"{node.sql()}: {_first_line(error.__cause__)}; a query in a condition or measure is answered once, before rows are matched, so it cannot name their columns: take them out of the query"
+            f"{node.sql()}: {_first_line(error.__cause__)}; a query in a condition or measure is executed once, before rows are matched, so it cannot name their columns; remove them from the query"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""SQL text as words: where lists are cut, and what FINAL and RUNNING stand before."""
+"""SQL text as tokens: to split lists, find brackets, and mark what FINAL and RUNNING apply to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Token:
-    """A word, a text, a number or a sign, and where it stands."""
+    """A word, a text, a number or a sign, with its position."""
 
     text: str
     start: int
@@ -25,38 +25,38 @@ class Token:
 
     @property
     def upper(self) -> str:
-        """As a keyword: in capitals."""
+        """In capitals, as keywords are compared."""
         return self.text.upper() if self.is_name else self.text
 
 
 def tokenize(text: str) -> list[Token]:
-    """The words of a text, without spaces and comments."""
+    """The tokens of a text, without spaces and comments."""
     found = [one for one in _TOKEN.finditer(text) if one.lastgroup != "space"]
     return [Token(one.group(), one.start(), one.end(), one.lastgroup == "name") for one in found]
 
 
 def find_closing(of: list[Token], place: int) -> int:
-    """The place of the bracket that closes the one at `place`."""
+    """The index of the bracket that closes the one at `place`."""
     depth = 0
     for at in range(place, len(of)):
         depth += {"(": 1, ")": -1}.get(of[at].text, 0)
         if depth == 0:
             return at
-    raise DefinitionError("a bracket is opened and not closed")
+    raise DefinitionError("a bracket is not closed; add the missing )")
 
 
 def find_opening(of: list[Token], place: int) -> int:
-    """The place of the bracket that is closed at `place`."""
+    """The index of the bracket that the one at `place` closes."""
     depth = 0
     for at in range(place, -1, -1):
         depth += {")": 1, "(": -1}.get(of[at].text, 0)
         if depth == 0:
             return at
-    raise DefinitionError("a bracket is closed and was not opened")
+    raise DefinitionError("a bracket is closed but not opened; remove it, or add the missing (")
 
 
 def split_list(text: str) -> Iterator[str]:
-    """The parts of a list, cut at the commas outside of brackets."""
+    """The parts of a list, split at the commas outside of brackets."""
     depth = start = 0
     for word in tokenize(text):
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(word.text, 0)
@@ -68,7 +68,7 @@ def split_list(text: str) -> Iterator[str]:
 
 
 def mark_semantics(text: str) -> str:
-    """The text with FINAL f(…) as __FINAL(f(…)), and RUNNING alike, which SQL parsers understand."""
+    """The text with FINAL f(…) as __FINAL(f(…)), which SQL parsers accept; RUNNING alike."""
     found = tokenize(text)
     inserted: list[tuple[int, int, str]] = []
     for at, word in enumerate(found[:-2]):

@@ -1,4 +1,9 @@
-"""Conditions that look at one row alone, as polars expressions: computed once for all rows instead of once for every try."""
+"""Conditions on one row alone, as polars expressions: computed once for all rows, not once per attempt of the search.
+
+Only what gives the same answer in both forms is vectorized. Polars and SQL differ in NaN (equal to itself in polars) and in the
+overflow of whole numbers; the comparison and arithmetic here correct the first and avoid the second. All else returns None, and the
+condition stays a Python function.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +32,11 @@ _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul)
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _BITS_OF_TYPE: dict[Any, int] = {pl.Int64: 63, pl.Int32: 31}
 MAX_BITS = 126
-"""Whole numbers are added and multiplied in 128 bits, as long as the answer certainly fits."""
+"""Whole numbers are computed in 128 bits, if the answer certainly fits."""
 
 
 def to_column_expression(node: exp.Expr, schema: pl.Schema, own: str) -> pl.Expr | None:
-    """The expression that answers a condition of the variable `own` by columns, if it asks nothing but the row itself."""
+    """A condition of the variable `own` as an expression; None where it reads more than its row, or has no exact equivalent."""
     match node:
         case exp.Paren():
             return to_column_expression(node.this, schema, own)
@@ -100,7 +105,7 @@ def _apply_operator(kind: type[exp.Expr], left: pl.Expr, right: pl.Expr) -> pl.E
 
 
 def _compare(kind: type[exp.Expr], schema: pl.Schema, left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """A comparison in which NaN is neither equal to anything, nor greater or smaller; to polars it is the greatest number."""
+    """A comparison in which NaN is not equal to, less than or greater than anything. Polars takes it for the greatest number."""
     compared = _apply_operator(kind, left, right)
     types = _types(schema, left, right)
     numbers = [~side.is_nan() for side, dtype in zip((left, right), types, strict=True) if dtype.is_float()]
@@ -111,7 +116,7 @@ def _compare(kind: type[exp.Expr], schema: pl.Schema, left: pl.Expr, right: pl.E
 
 
 def _compute(node: exp.Expr, schema: pl.Schema, left: pl.Expr, right: pl.Expr) -> pl.Expr | None:
-    """Arithmetic that has the answers of Python: floats, and whole numbers whose answer certainly fits into 128 bits."""
+    """Arithmetic on floats, or on whole numbers whose result certainly fits into 128 bits; None for other types."""
     types = _types(schema, left, right)
     if all(one.is_integer() for one in types):
         bits = _count_bits(node, schema)
@@ -128,7 +133,7 @@ def _compute(node: exp.Expr, schema: pl.Schema, left: pl.Expr, right: pl.Expr) -
 
 
 def _count_bits(node: exp.Expr, schema: pl.Schema) -> int | None:
-    """How many bits a whole number may need besides its sign; None: not known."""
+    """The bits that a whole number may need besides its sign; None where that is not known."""
     match node:
         case exp.Paren() | exp.Neg():
             return _count_bits(node.this, schema)
