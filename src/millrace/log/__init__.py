@@ -25,14 +25,14 @@ LogAddress: TypeAlias = "str | Settings"
 
 
 def url_of(address: LogAddress) -> str:
-    """What is shown of it."""
+    """The URL, without any settings."""
     return address if isinstance(address, str) else address.log.url
 
 
 def open_log(address: LogAddress, *, create: bool = True, kafka: "KafkaSettings | None" = None) -> Log:
     """Opens the log at `embedded:PATH`, a bare path or `kafka://HOST:PORT`; `create=False` insists that it is already there.
 
-    `kafka`: how its clients are set up, where that is not said with `where`.
+    `kafka`: settings of its clients, where `address` is a URL and holds none.
     """
     from millrace.errors import ComponentMissing, LogError
 

@@ -1,4 +1,4 @@
-"""Which version of a topic is read under its plain name: records in one topic of the log, of which the newest counts."""
+"""Aliases: which version of a topic is read under its plain name. They are records of the topic `aliases`; the newest of a name counts."""
 
 import pyarrow as pa
 

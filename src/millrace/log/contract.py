@@ -1,4 +1,4 @@
-"""The durable log, as every implementation offers it: topics of partitions of records, and atomic commits over several of them."""
+"""The durable log, as every implementation offers it: topics of partitions of records, and atomic commits to several of them."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ class Records:
 
     offsets: NDArray[np.int64]
     timestamps: NDArray[np.int64]
-    """When each was appended, in milliseconds."""
+    """Append times in milliseconds."""
     keys: BinaryArray
     values: BinaryArray
     headers: list[Headers] | None = None
@@ -36,7 +36,7 @@ class Records:
         return len(self.offsets)
 
     def with_values(self) -> "Records":
-        """Those that have a value."""
+        """The records that have a value."""
         rows = np.flatnonzero(self.values.is_valid().to_numpy(zero_copy_only=False))
         headers = None if self.headers is None else [self.headers[row] for row in rows.tolist()]
         row_array = pa.array(rows)
@@ -83,20 +83,20 @@ class OutgoingRecords:
 
 @dataclass(frozen=True)
 class PartitionInfo:
-    """What one partition holds: offsets `[begin, end)`."""
+    """The offsets `[begin, end)` of one partition."""
 
     begin: int
     end: int
     records: int | None
-    """None where the log cannot say without reading: on Kafka, offsets also count the ends of transactions and what was aborted or
-    compacted (`survey.count` reads)."""
+    """None where only reading tells: on Kafka, offsets also count the ends of transactions, and aborted and compacted records
+    (`statistics.count_records` reads)."""
     bytes: int | None
-    """None where the log cannot say."""
+    """None where the log does not know."""
 
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic as the log knows it."""
+    """A topic as it is stored."""
 
     name: str
     codec: Literal["binary", "json", "avro", "raw"]
@@ -110,29 +110,32 @@ class TopicInfo:
 
 
 def pause() -> bool:
-    """What a tail does by default when nothing is new: waits a twentieth of a second and goes on."""
+    """The default of `Log.tail` when nothing is new: waits a twentieth of a second, and lets the tail continue."""
     time.sleep(0.05)
     return True
 
 
 class Writer(Protocol):
-    """The one writer of its name: what it commits together is there together, or not at all."""
+    """The only writer of its name. The records of one commit become visible together, or none of them does."""
 
     last_marker: int
     """The last marker committed under this name, -1 if none."""
 
     def commit(self, marker: int, batches: Mapping[str, OutgoingRecords], *, now: int | None = None) -> None:
-        """Appends to all topics and sets the marker, atomically. `Fenced` if taken over; a marker that is not greater than `last` is refused."""
+        """Appends to all topics and sets the marker, atomically.
+
+        `Fenced` if another writer has taken over the name. A marker that is not greater than `last_marker` is refused.
+        """
 
     def close(self) -> None:
-        """Lets go; nothing is written."""
+        """Closes connections; nothing is written."""
 
 
 class Log(Protocol):
     """Topics of partitions of records. Safe for several processes at once; offsets start at 0 and only grow."""
 
     url: str
-    """What opens the same log in another process."""
+    """Opens the same log in another process."""
 
     def ensure(self, topic: Topic) -> None:
         """Creates the topic if it is absent; `TopicMismatch` if it is there with other partitions, codec or type."""
@@ -144,22 +147,22 @@ class Log(Protocol):
         """The names of all topics, sorted."""
 
     def describe(self, topic: str) -> TopicInfo:
-        """What the log knows of a topic; `TopicMissing`."""
+        """Declaration and partitions of a topic; `TopicMissing`."""
 
     def append(self, topic: str, batch: OutgoingRecords, *, now: int | None = None) -> None:
-        """Appends all records, and when it returns they are on disk. `now`: the append time, by default the clock's.
+        """Appends all records; when it returns, they are on disk. `now`: the append time, by default the clock's.
 
-        If it fails, the embedded log has none of them, Kafka perhaps some; what must be all or nothing is committed by a writer.
+        If it fails, the embedded log has none of them, Kafka perhaps some. Records that must be there together are committed by a writer.
         """
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Records:
-        """The records with offsets in `[start, end)`; `OffsetGone` if some were removed or never written. There may be gaps between offsets."""
+        """The records with offsets in `[start, end)`; `OffsetGone` if some were removed or never written. Offsets may have gaps."""
 
     def identity(self, topic: str) -> str | None:
-        """What tells a topic from another of the same name that was there before; None: the log cannot say."""
+        """An id that differs when a topic is deleted and made anew under the same name; None: the log has none."""
 
     def max_record_bytes(self, topic: str) -> int | None:
-        """The largest record that the topic takes, in bytes as `sizes.record_sizes` counts them; None: there is no limit."""
+        """The largest record that the topic accepts, in bytes as `record_sizes.record_sizes` counts them; None: no limit."""
 
     def start_offsets(self, topic: str) -> dict[int, int]:
         """The first offset still held, by partition."""
@@ -168,7 +171,7 @@ class Log(Protocol):
         """One past the last offset, by partition."""
 
     def writer(self, name: str) -> Writer:
-        """Takes over as the writer of that name: an older one is fenced from now on."""
+        """Takes over the name: from now on, commits of an older writer of that name raise `Fenced`."""
 
     def tail(
         self,
@@ -177,12 +180,17 @@ class Log(Protocol):
         start: Literal["begin", "end"] | Mapping[int, int] = "end",
         wait: Callable[[], bool] = pause,
     ) -> Iterator[tuple[int, Records]]:
-        """Yields `(partition, records)` as they come. `wait` is called when nothing is new; the tail ends when it says False."""
+        """Yields `(partition, records)` as they arrive. `wait` is called when nothing is new; the tail ends when it returns False."""
 
     def expire(self, now: int, *, elapsed: int | None = None) -> None:
-        """Removes what is older than its topic's retention; how exactly depends on how the log is laid out.
+        """Removes what is older than its topic's retention, by chunks or segments that are old as a whole.
 
-        `passed`: how much time is known to have passed. A topic's time is then at most so much past its newest record, whatever the clock says.
+        `elapsed`: how much time has certainly passed, by a clock that nobody sets. With it, a topic's time is at most so much past its newest
+        record. So a system clock that jumps a year ahead does not empty the topics:
+
+            newest record appended at 12:00, retention 1 h, elapsed 5 min
+            system clock 12:05    the topic's time is 12:05, and records before 11:05 are removed
+            system clock 2030     the topic's time is 12:05, too
         """
 
     def close(self) -> None:

@@ -1,9 +1,14 @@
-"""Letters: records set aside, each with its reason and where it came from in its headers.
+"""Dead letters: a record that cannot be decoded is written to `dead.<topic>`, byte for byte, with the reason in its headers.
 
-`dead.<topic>` holds what could not be decoded, byte for byte; `late.<job>` the rows that a job refused, encoded as in their topic.
+    `codecs.codec.decode`            splits the records of a range into rows and dead rows (`DEAD_SCHEMA`); one bad record does not disturb its neighbours
+    `dead_letters` (here)            makes records of dead rows: key and value unchanged; reason, topic, partition, offset and timestamp as headers
+    `runners.commit`                 writes them in the transaction of the batch that read them, so each is written exactly once
 
-A letter that is larger than its topic takes is cut (`fit`). Its headers then say how long the value was (`length`) and its
-SHA-256 (`sha256`), of a key that is cut too `key_length` and `key_sha256`. The original stays where `topic`, `partition` and
+Ingestion writes what it cannot understand to the same topics. Late rows are letters, too: `late.<job>` holds the rows that a job refused, encoded as in
+their topic.
+
+A letter that is larger than its topic accepts is cut (`truncate_letters`). Its headers then hold the length of the value (`length`) and its
+SHA-256 (`sha256`), of a key that is cut, too, `key_length` and `key_sha256`. The original stays where `topic`, `partition` and
 `offset` point.
 """
 
@@ -28,7 +33,7 @@ DEAD_SCHEMA = pl.Schema(
         "reason": pl.String(),
     }
 )
-"""Where a dead record was, when it was appended there, what it held, and why it cannot be read."""
+"""Where a dead record was, when it was appended there, its key and value, and why it cannot be read."""
 
 _DEAD_HEADERS = ("reason", "topic", "partition", "offset", "timestamp")
 _LATE_HEADERS = ("reason", "missed", "topic", "partition", "offset")
@@ -41,34 +46,34 @@ _MAX_KEY_BYTES = 1_000
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with `?` for halves of surrogates, which errors may quote and no topic or file can hold."""
+    """The text with `?` for halves of surrogate pairs: errors may quote them, but UTF-8 cannot encode them."""
     return text.encode(errors="replace").decode()
 
 
 def dead_topic(topic: str) -> str:
-    """Where the records of `topic` go that cannot be decoded."""
+    """The topic for records of `topic` that cannot be decoded."""
     return f"dead.{topic}"
 
 
 def late_topic(job: str) -> str:
-    """Where the rows go that `job` refused."""
+    """The topic for rows that `job` refused."""
     return f"late.{job}"
 
 
 def dead_letters(dead: pl.DataFrame) -> OutgoingRecords:
-    """Records for one `dead.*` topic, from a frame of the `DEAD` schema."""
+    """Records for one `dead.*` topic, from a frame of the `DEAD_SCHEMA`."""
     return OutgoingRecords(
         _binary_array(dead["value"]), _binary_array(dead["key"]), _header_rows(dead, _DEAD_HEADERS)
     )
 
 
 def late_letters(encoded: OutgoingRecords, late: pl.DataFrame) -> OutgoingRecords:
-    """Records for a `late.*` topic: rows as `codecs.encode` made them, and a frame with `reason`, `missed`, `topic`, `partition` and `offset` of each."""
+    """Records for a `late.*` topic: the encoded rows, with headers from the columns `reason`, `missed`, `topic`, `partition` and `offset` of `late`."""
     return OutgoingRecords(encoded.values, encoded.keys, _header_rows(late, _LATE_HEADERS))
 
 
 def truncate_letters(letters: OutgoingRecords, max_bytes: int | None) -> OutgoingRecords:
-    """The same letters, none larger than `largest` bytes (`Log.largest`; None: no limit). Those that are larger are cut."""
+    """The same letters, none larger than `max_bytes` (`Log.max_record_bytes`; None: no limit): larger ones are cut."""
     if (
         max_bytes is None
         or not len(letters)
@@ -91,7 +96,7 @@ def truncate_letters(letters: OutgoingRecords, max_bytes: int | None) -> Outgoin
 
 
 def split_letters(letters: OutgoingRecords, max_bytes: int = APPEND_BYTES) -> Iterator[OutgoingRecords]:
-    """The same letters in parts of at most `most` bytes each, unless one letter alone has more."""
+    """The same letters in parts of at most `max_bytes` each, unless one letter alone is larger."""
     sizes, first, total = record_sizes(letters), 0, 0
     for row, size in enumerate(sizes.tolist()):
         if row > first and total + size > max_bytes:
@@ -115,7 +120,7 @@ def _slice_letters(letters: OutgoingRecords, first: int, end: int) -> OutgoingRe
 def split_oversized(
     topic: str, records: OutgoingRecords, max_bytes: int | None
 ) -> tuple[OutgoingRecords, pl.DataFrame | None]:
-    """Records that `topic` takes, and the others as dead rows; None: there are none."""
+    """The records that `topic` accepts, and those that are too large as dead rows; None: no record is too large."""
     if max_bytes is None or not len(records):
         return records, None
     sizes = record_sizes(records)
@@ -144,7 +149,7 @@ def split_oversized(
 def _truncate_letter(
     value: bytes | None, key: bytes | None, headers: Headers, max_bytes: int
 ) -> tuple[bytes | None, bytes | None, Headers]:
-    """The front of a value, and headers that say what it was; the key is cut only where it is long itself."""
+    """The front of a value, with its length and digest as headers; the key is cut only if it is long itself."""
     kept_headers = tuple((name, content[: 4 * MAX_REASON_CHARS]) for name, content in headers)
     if value is not None:
         kept_headers += (
@@ -160,7 +165,7 @@ def _truncate_letter(
     room_bytes = max_bytes - RECORD_OVERHEAD - len(key or b"")
     if (
         header_size(kept_headers) > room_bytes
-    ):  # a limit of a few hundred bytes: the reason is the longest of what is said
+    ):  # a limit of a few hundred bytes: the reason is the longest header
         reason_bytes = (
             room_bytes
             - header_size(tuple(pair for pair in kept_headers if pair[0] != "reason"))

@@ -1,4 +1,4 @@
-"""A topic as it is declared against the topic as it exists."""
+"""Compares a topic as declared with the topic that exists."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ _REMEDY = "declare it as it is, or use another name"
 def check_declaration(
     name: str, wanted: tuple[int, str, str, str, bool], known: tuple[int, str, str, str, bool]
 ) -> None:
-    """Refuses what differs, but for fields that were added at the end. Both begin with the number of partitions."""
+    """Refuses differences, but for fields added at the end. Both tuples begin with the number of partitions."""
     for aspect, declared, existing in zip(
         ("partitions", "codec", "type", "fields", "envelope"), wanted, known, strict=True
     ):

@@ -1,6 +1,13 @@
-"""Which state writes a topic: an output topic has one owner, so that no other run writes all results once more.
+"""Owners: each output topic is written by the run of one state folder, so that no second run writes all results once more.
 
-Claims are records of one topic of the log. They are judged in their order, so of two runs that claim a topic at the same time one is refused.
+Claims are records of the topic `owners`. Everyone applies them in the order of their offsets, so of two runs that claim a topic at the same time one is refused:
+
+    offset 0    A claims t                      t was free: A owns it
+    offset 1    B claims t                      not valid: t has an owner, and the claim does not name it as replaced
+    offset 2    C claims t instead of A         valid (--take-over): C owns it, but the run of A is not fenced yet
+    offset 3    C claims t instead of C         C has fenced A's writer
+
+If C dies between 2 and 3, its next start sees that A is not fenced, and fences it.
 """
 
 from __future__ import annotations
@@ -45,13 +52,13 @@ class Owner:
 
 @dataclass(frozen=True)
 class _Claim:
-    """The claim of a topic that counts, and what it replaced."""
+    """The valid claim of a topic, and the owners that it replaced."""
 
     owner: Owner
     previous_owners: tuple[Owner, ...] = ()
-    """The owners before, the last one at the end."""
+    """The last one at the end."""
     fenced: bool = True
-    """Whether the run of the last owner before was stopped."""
+    """Whether the writer of the last previous owner is fenced."""
 
 
 def claim_topics(
@@ -63,10 +70,10 @@ def claim_topics(
     take_over: bool = False,
     inherits_from: str | None = None,
 ) -> None:
-    """Makes topics the owner's own; `StateMismatch` if another state writes one, unless it is to be taken over, or is that of which `owner` is the heir.
+    """Claims topics for `owner`; `StateMismatch` if another state writes one of them.
 
-    The state that loses a topic is fenced: if its run goes on, its next commit fails. That it was is recorded, so who dies in between does it when started again.
-    A topic is inherited once: who lost it afterwards does not get it back that way.
+    With `take_over`, or where the other state is `inherits_from` (the state was restored from its savepoint), the other state loses the topic and is
+    fenced: the next commit of its run fails. A topic is inherited once: an owner that lost it afterwards does not get it back that way.
     """
     claims, wanted = _read_claims(log), sorted(topics)
     others = {
@@ -110,7 +117,7 @@ def read_owners(log: Log) -> dict[str, Owner]:
 
 
 def _append_claims(log: Log, replaced_states: Mapping[str, str | None], owner: Owner) -> None:
-    """Claims topics; `instead` names the state that is replaced, the owner's own where its run was stopped."""
+    """Appends a claim of each topic, with the state that it replaces."""
     values = [
         OwnerClaim(topic, owner.state, owner.run, state).to_json() for topic, state in replaced_states.items()
     ]
@@ -124,7 +131,7 @@ def _append_claims(log: Log, replaced_states: Mapping[str, str | None], owner: O
 
 
 def _read_claims(log: Log) -> dict[str, _Claim]:
-    """The claim of each topic that counts: where the topic was free, or the claim names the owner it replaces."""
+    """The valid claim of each topic."""
     try:
         begin, end = log.start_offsets(OWNERS)[0], log.end_offsets(OWNERS)[0]
     except TopicMissing:

@@ -1,4 +1,4 @@
-"""How large records are on their way to a log: value, key and headers together, with what Kafka's format adds."""
+"""How large records are: value, key and headers together, with what Kafka's format adds."""
 
 import numpy as np
 import pyarrow.compute as pc
@@ -13,7 +13,7 @@ HEADER_OVERHEAD = 10
 
 
 def header_size(headers: Headers) -> int:
-    """What the headers of one record take."""
+    """The bytes that the headers of one record need."""
     return sum(len(name.encode()) + len(value) + HEADER_OVERHEAD for name, value in headers)
 
 

@@ -1,4 +1,4 @@
-"""How much a log holds, how evenly, and how far runs have come in it."""
+"""How much a log holds, how evenly it is spread, and how far runs have read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from millrace.log.status import Status, parse_statuses, run_of_topic
 _OFFSETS_PER_READ = 100_000
 """The most offsets that are read at once."""
 _STATUS_OFFSETS = 50
-"""How many offsets are looked back for a run's last status; an aborted transaction may lie behind it."""
+"""How many offsets from the end are read to find a run's last status; aborted transactions may lie behind it."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Lag:
     behind: int
     """Offsets still to be read; a few more than events, where offsets have gaps."""
     reported_at: int
-    """When the run last said how far it is, in milliseconds since the epoch."""
+    """When the run last reported its status, in milliseconds since the epoch."""
 
 
 def count_records(log: Log, topic: str) -> list[int]:
-    """The records of each partition, counted one by one: offsets may have gaps. Those that come meanwhile are left out."""
+    """The records of each partition, counted one by one, as offsets may have gaps. Records that are appended meanwhile are left out."""
     begins, ends = log.start_offsets(topic), log.end_offsets(topic)
     return [
         sum(
@@ -38,12 +38,12 @@ def count_records(log: Log, topic: str) -> list[int]:
 
 
 def partition_skew(sizes: Sequence[int]) -> float | None:
-    """How many times as much as on average the fullest partition holds; 1 is even, None: there is nothing."""
+    """How many times the average the fullest partition holds; 1 is even, None: all are empty."""
     return max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else None
 
 
 def read_lags(log: Log, run: str | None = None) -> list[Lag]:
-    """How far runs are behind now, or one of them; those that have not said how they are within the hour are left out."""
+    """How far runs are behind now, or one of them; runs without a status of the last hour are left out."""
     result = []
     for name in log.list_topics():
         status_run = run_of_topic(name)

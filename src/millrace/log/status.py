@@ -1,4 +1,4 @@
-"""What a run says of itself with every batch: one JSON record in `status.<run>`, committed together with the batch's results."""
+"""The status that a run reports with every batch: one JSON record in `status.<run>`, committed together with the batch's results."""
 
 import msgspec
 import pyarrow as pa
@@ -12,12 +12,12 @@ _PREFIX = "status."
 
 
 class LaggingPartition(msgspec.Struct, frozen=True):
-    """The partition without which an operator's watermark would be further."""
+    """The partition that holds an operator's watermark back."""
 
     topic: str
     partition: int
     behind: int | None
-    """By how much, in milliseconds; null: it has brought nothing yet."""
+    """By how much, in milliseconds; null: it has brought no event yet."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     jobs: list[str]
     read: int
-    """How many events it took."""
+    """How many events it read."""
     results: dict[str, int]
     """How many results it wrote, by topic."""
     watermarks: dict[str, int | None]
@@ -53,11 +53,11 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """What holds the watermark of an operator back; those that nothing holds back are left out."""
 
     def to_records(self) -> OutgoingRecords:
-        """As the log takes it."""
+        """The record for the log."""
         return OutgoingRecords(pa.array([msgspec.json.encode(self)], pa.binary()))
 
     def watermark_of(self, job: str) -> int | None:
-        """How far a job's results are complete: the least of its operators' watermarks, if all are known."""
+        """The time up to which a job's results are complete: the lowest watermark of its operators, if all are known."""
         known = [
             watermark for operator, watermark in self.watermarks.items() if operator.partition("/")[0] == job
         ]
@@ -69,17 +69,17 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status_topic(run: str) -> str:
-    """Where a run says how it is."""
+    """The topic to which a run reports its status."""
     return f"{_PREFIX}{run}"
 
 
 def run_of_topic(topic: str) -> str | None:
-    """The run that says how it is in `topic`; None: that is no such topic."""
+    """The run that reports to `topic`; None: it is another kind of topic."""
     return topic.removeprefix(_PREFIX) if topic.startswith(_PREFIX) else None
 
 
 def parse_statuses(records: Records) -> list[Status]:
-    """The statuses of records; those that hold none, such as a later version's, are passed over."""
+    """The statuses of records; records that hold none, such as a later version's, are skipped."""
     statuses = []
     for value in records.values.to_pylist():
         try:

@@ -1,4 +1,4 @@
-"""Records without a value, by which topics that are compacted say that a key is gone."""
+"""Tombstones: records without a value, which in a compacted topic mean that their key is deleted."""
 
 import numpy as np
 import polars as pl
@@ -11,7 +11,7 @@ from millrace.topics import Topic
 
 
 def bury_retractions(frame: pl.DataFrame, records: OutgoingRecords) -> OutgoingRecords:
-    """What a frame withdraws, without a value: only the key is left of it."""
+    """The records of a frame, with those of retracted rows turned into tombstones."""
     if "op" not in frame.columns or not (is_retraction := frame["op"] == RETRACT).any():
         return records
     mask = pa.array((~is_retraction).to_list())
@@ -24,7 +24,7 @@ def bury_retractions(frame: pl.DataFrame, records: OutgoingRecords) -> OutgoingR
 
 
 def tombstone_rows(topic: Topic, records: Records, template: pl.DataFrame) -> pl.DataFrame:
-    """The records without a value as rows in the columns of others: the key, and the time at which they were appended; all else is null."""
+    """The tombstones among records as rows with the columns of `template`: key and append time; all else is null."""
     indices = np.flatnonzero(records.values.is_null().to_numpy(zero_copy_only=False))
     append_times = records.timestamps[indices]
     keys = pl.Series("key", records.keys.take(pa.array(indices)).to_pylist(), pl.Binary).cast(

@@ -274,7 +274,7 @@ def test_a_missing_time_in_a_plain_topic_is_dead() -> None:
         ),
         (
             sightings().with_columns(speed=pl.lit("fast")),
-            "column 'speed' is large_string, and does not fit double",
+            "column 'speed' is large_string, which does not fit double",
         ),
         (sightings().with_columns(index=pl.lit(1)), "have pane columns index, but lack window_start"),
     ],
@@ -288,7 +288,7 @@ def test_rows_that_do_not_fit_are_refused_with_the_reason(changed: pl.DataFrame,
 def test_an_enum_name_that_does_not_exist_is_refused() -> None:
     topic = Topic("t", Everything)
     rows = decode(topic, 0, records([sealed(Everything())])).rows
-    with pytest.raises(DefinitionError, match="p='PINK' is no Colour; there are RED, GREEN, BLUE"):
+    with pytest.raises(DefinitionError, match="p='PINK' is not a value of Colour; it has RED, GREEN, BLUE"):
         encode(topic, rows.with_columns(p=pl.lit("PINK")))
 
 

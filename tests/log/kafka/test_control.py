@@ -64,7 +64,7 @@ def test_hostile_schemas_are_passed_over_counted_and_named_once(
     with caplog.at_level(logging.WARNING):
         assert fresh.describe("stops").type_name == STOPS.type_name
     assert len(caplog.records) == 1
-    assert fresh._skipped.counts == {log.kafka_name(url.SCHEMAS): 5 * len(HOSTILE) + 1}
+    assert fresh._schemas.skipped.counts == {log.kafka_name(url.SCHEMAS): 5 * len(HOSTILE) + 1}
     fresh.ensure(STOPS)
     fresh.close()
     assert main.main(["topics", "list", "--log", log.url, "--json"]) == 0

@@ -167,7 +167,7 @@ def test_old_and_new_code_read_each_other_and_the_newer_schema_is_kept(
         for topic in (old, new)
     ]
     assert seen == [[("Kamppi", 1_000), ("Pasila", 2_000)], [("Kamppi", "", 1_000), ("Pasila", "B", 2_000)]]
-    kept = log._known_schema("stops")
+    kept = log._schemas.find("stops")
     assert kept is not None
     assert kept.fields == "name: string, zone: string"
 

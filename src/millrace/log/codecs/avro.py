@@ -1,4 +1,4 @@
-"""Avro that others wrote, to protobuf bytes: a record at a time, by fastavro (extra `kafka`)."""
+"""Reads Avro that others wrote: to protobuf bytes, a record at a time, by fastavro (extra `kafka`)."""
 
 import base64
 import io
@@ -75,7 +75,7 @@ def _parse_schema(text: str, name: str) -> Any:
 
 
 def _to_json_members(record: dict[str, Any], descriptor: Descriptor) -> dict[str, Any]:
-    """What JSON would have for the fields that our type knows."""
+    """The record as its JSON would be, with the fields that the topic's type has."""
     fields = descriptor.fields_by_name
     return {
         name: _to_json_value(value, fields[name])

@@ -1,4 +1,4 @@
-"""Protobuf bytes to Arrow columns and back, by ptars; a batch that it refuses is halved until the culprits are found."""
+"""Protobuf bytes to Arrow columns and back, by ptars. A batch that ptars refuses is halved until the undecodable records are found."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -34,10 +34,10 @@ class Handler:
     writer: Any
     """The same as `ptars`, but with enums as numbers, since ptars drops a name that it does not know."""
     enum_columns: tuple[int, ...]
-    """The places of the columns that are enums or contain some."""
+    """The positions of columns that are enums or contain some."""
 
     def parse(self, values: BinaryArray) -> tuple[ArrowBatch, dict[int, str]]:
-        """The columns, and why the rows at some places could not be read; those rows hold defaults."""
+        """The columns, and the errors of rows that could not be read, by row; those rows hold defaults."""
         batch, reason = self._try_parse(values)
         if reason is None:
             return batch, {}
@@ -53,7 +53,7 @@ class Handler:
         return self.writer.record_batch_to_array(batch)
 
     def _try_parse(self, values: BinaryArray) -> tuple[ArrowBatch | None, str | None]:
-        """The columns, or why ptars refuses."""
+        """The columns, or the error of ptars."""
         try:
             return self.ptars.array_to_record_batch(values), None
         except ValueError as error:
@@ -103,7 +103,7 @@ def _make_handler(descriptor: Descriptor) -> Handler:
 
 
 def to_batch(handler: Handler, frame: pl.DataFrame, label: str) -> ArrowBatch:
-    """The columns of a frame as the handler wants them; `who` is what errors call the topic."""
+    """The columns of a frame with the types of the handler; errors begin with `label`."""
     missing = [field.name for field in handler.schema if field.name not in frame.columns]
     if missing:
         raise DefinitionError(
@@ -133,7 +133,7 @@ def _fit_column(column: Any, field: Any, arrow_type: Any, label: str) -> Any:
         return array.cast(arrow_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DefinitionError(
-            f"{label}: column {field.name!r} is {array.type}, and does not fit {field.type}: {error}"
+            f"{label}: column {field.name!r} is {array.type}, which does not fit {field.type}: {error}"
         ) from error
 
 
@@ -174,7 +174,7 @@ def _enum_numbers(field: FieldDescriptor, array: Any, label: str) -> Any:
     except pa.ArrowInvalid as error:
         names = ", ".join(value.name for value in values)
         raise DefinitionError(
-            f"{label}: {field.name}={unknown[0].as_py()!r} is no {field.enum_type.name}; there are {names}"
+            f"{label}: {field.name}={unknown[0].as_py()!r} is not a value of {field.enum_type.name}; it has {names}"
         ) from error
 
 

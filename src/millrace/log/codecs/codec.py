@@ -1,4 +1,7 @@
-"""Rows of a topic to records and back. What cannot be read becomes a dead letter; its neighbours are read all the same."""
+"""Rows of a topic to records and back. A record that cannot be decoded becomes a dead row; its neighbours are read all the same.
+
+Dead rows become dead letters in `log.dead_letters`.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,16 +35,16 @@ _TIMESTAMP = pa.timestamp("ms", "UTC")
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """What one range of a partition held, in offset order."""
+    """The content of one range of a partition, in offset order."""
 
     rows: pl.DataFrame
     """The columns of the type, `event_time`, `ingestion_time` and `_off`; with `panes`, those of panes too."""
     dead: pl.DataFrame
-    """What could not be read, in the `DEAD` schema."""
+    """Records that could not be decoded, as rows of `DEAD_SCHEMA`."""
 
 
 def encode(topic: Topic, frame: pl.DataFrame, *, ingestion_time: int | None = None) -> OutgoingRecords:
-    """The records of rows. Pane columns, if there are any, go into the envelope; where the topic has tombstones, what is withdrawn is one."""
+    """The records of rows. Pane columns go into the envelope; where the topic has tombstones, a retracted row becomes one."""
     records = _encode_rows(topic, frame, ingestion_time)
     return tombstones.bury_retractions(frame, records) if topic.tombstones else records
 
@@ -50,7 +53,7 @@ def _encode_rows(topic: Topic, frame: pl.DataFrame, ingestion_time: int | None) 
     label = f"topic {topic.name!r}"
     if topic.is_read_only:
         raise DefinitionError(
-            f"{label} is one that others write; millrace reads Avro and Confluent's header, and writes neither"
+            f"{label} is written by others: millrace reads Avro and Confluent's header, but writes neither; write to a topic of another codec"
         )
     handler = binary.event_handler(topic.type)
     batch = binary.to_batch(handler, frame, label)
@@ -75,8 +78,8 @@ def decode(
     panes: bool = False,
     wanted_columns: frozenset[str] | None = None,
 ) -> Decoded:
-    """The rows of records, and the records that hold none. With `wanted`, rows have those columns of their type alone; all are read."""
-    if topic.compact and records.values.null_count:  # those without a value only say that a key is gone
+    """The rows of records, and the records that cannot be decoded. With `wanted_columns`, rows have only those columns of their type."""
+    if topic.compact and records.values.null_count:  # tombstones
         decoded = decode(topic, partition, records.with_values(), panes=panes, wanted_columns=wanted_columns)
         if not topic.tombstones:
             return decoded
@@ -110,7 +113,7 @@ def decode(
 
 
 class _UnreadableRecords:
-    """Remembers which records turned out to be unreadable, and why. A record's first reason counts."""
+    """Collects which records cannot be decoded, and why. A record's first reason counts."""
 
     def __init__(self, records: Records) -> None:
         self.records = records
@@ -196,7 +199,7 @@ def _decode_envelopes(
 
 
 def _decode_plain(topic: Topic, unreadable: _UnreadableRecords, values: BinaryArray) -> dict[str, Any]:
-    """The columns of records that millrace did not write."""
+    """The columns of records without an envelope, which others wrote."""
     fields, errors = binary.event_handler(topic.type).parse(values)
     unreadable.mark({row: f"not a {topic.type_name}: {reason}" for row, reason in errors.items()})
     columns: dict[str, Any] = dict(zip(fields.schema.names, fields.columns, strict=True))
@@ -210,9 +213,7 @@ def _decode_plain(topic: Topic, unreadable: _UnreadableRecords, values: BinaryAr
         topic.codec == "binary"
         and not event_types.descriptor(topic.type).fields_by_name[str(topic.time)].has_presence
     ):
-        times = pc.if_else(
-            pc.equal(times, 0), None, times
-        )  # protobuf leaves a zero out, so it is a field that is absent
+        times = pc.if_else(pc.equal(times, 0), None, times)  # protobuf writes no zeros: the field is absent
     columns["event_time"] = _check_event_times(unreadable, times.cast(pa.int64(), safe=False))
     columns["ingestion_time"] = pa.array(unreadable.records.timestamps)
     columns |= {name: pa.nulls(len(times), _ARROW_PANES[name]) for name in pane_columns.COLUMNS}
@@ -241,14 +242,14 @@ def _check_event_times(unreadable: _UnreadableRecords, times: Any) -> Any:
 
 
 def _mark_invalid_timestamps(unreadable: _UnreadableRecords, columns: dict[str, Any]) -> None:
-    """Sets records aside whose timestamps polars and Python have no dates for; to read one would end the process."""
+    """Marks records with timestamps for which polars and Python have no dates: reading one would end the process."""
     for name, column in columns.items():
         for rows in _out_of_range(column):
             unreadable.mark(dict.fromkeys(rows.tolist(), f"{name} is outside the years 1 to 9999"))
 
 
 def _refuse_invalid_timestamps(batch: Any, label: str) -> None:
-    """Refuses timestamps that no reader could take."""
+    """Refuses timestamps that no reader could decode."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         for rows in _out_of_range(column):
             raise DefinitionError(
@@ -257,7 +258,7 @@ def _refuse_invalid_timestamps(batch: Any, label: str) -> None:
 
 
 def _out_of_range(column: Any) -> Iterator[NDArray[np.int64]]:
-    """The places of values that hold a timestamp out of range, at any depth."""
+    """The rows that hold a timestamp out of range, at any depth."""
     arrow_type = column.type
     if pa.types.is_timestamp(arrow_type):
         times = column.view(pa.int64())
@@ -289,7 +290,7 @@ def _parse_iso(text: str | None) -> int | None:
 
 
 def _envelope_columns(frame: pl.DataFrame, ingestion_time: int | None, label: str) -> tuple[Any, Any, Any]:
-    """What the envelope holds besides the details: event time, ingestion time, pane."""
+    """The columns of the envelope besides the details: event time, ingestion time, pane."""
     if "event_time" not in frame.columns:
         raise DefinitionError(f"{label}: the rows lack event_time, without which they have no place in time")
     count = len(frame)

@@ -1,4 +1,4 @@
-"""The header that Confluent's serializers put before each record: a zero byte, the number of a schema (4 bytes), and, before protobuf, which of the schema's messages it is."""
+"""The header of Confluent's serializers: a zero byte, the number of a schema (4 bytes), and, before protobuf, which of the schema's messages follows."""
 
 import polars as pl
 import pyarrow as pa
@@ -14,9 +14,9 @@ _MAX_NESTING = 100
 
 
 def strip_headers(values: BinaryArray, *, indexed: bool) -> tuple[BinaryArray, dict[int, str]]:
-    """The records without their headers, and why some have none; those are null. `indexed`: a message's place in its schema follows, as before protobuf.
+    """The records without their headers, and errors by row; rows with an error are null. `indexed`: the header ends with a message index, as before protobuf.
 
-    Nearly always it is the first message, which is one zero byte: then no record is looked at by itself.
+    Nearly always that is the first message of the schema, one zero byte. Such records are cut as a column, and only the others one by one.
     """
     column = pl.Series(values=values, dtype=pl.Binary)
     is_usual, length = column.bin.starts_with(b"\0"), _HEADER_BYTES
@@ -40,7 +40,7 @@ def strip_headers(values: BinaryArray, *, indexed: bool) -> tuple[BinaryArray, d
 
 
 def _skip_message_indexes(value: bytes) -> bytes | None:
-    """What follows a list of numbers, each in as many bytes as it needs; the first says how many follow."""
+    """The bytes behind a message index: a count, and so many numbers, each a varint."""
     if value[:1] != b"\0":
         return None
     count, position = _read_varint(value, _HEADER_BYTES)

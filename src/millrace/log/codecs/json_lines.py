@@ -1,4 +1,7 @@
-"""Columns, with enums as numbers, to canonical protobuf JSON, for types whose fields are single values: a hundred times faster than message by message."""
+"""Columns to canonical protobuf JSON, for types whose fields are single values: a hundred times faster than message by message.
+
+Enums are numbers in these columns.
+"""
 
 import json
 from collections.abc import Callable
@@ -15,7 +18,7 @@ _ESCAPED_CHARS = r'["\\\x00-\x1f\x7f]'
 
 
 def is_flat(descriptor: Descriptor) -> bool:
-    """Whether every field is a single value: no list, map or message but a Timestamp."""
+    """Whether every field is a single value: no lists, maps or messages but Timestamps."""
     return all(
         not field.is_repeated and (field.message_type is None or field.message_type.full_name == _TIMESTAMP)
         for field in descriptor.fields

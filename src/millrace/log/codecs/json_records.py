@@ -1,4 +1,4 @@
-"""Readable JSON to protobuf bytes and back, a record at a time, by the protobuf package: the canonical JSON form of messages."""
+"""JSON records to protobuf bytes and back, one at a time, by the protobuf package: the canonical JSON form of messages."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from millrace.values.function_results import MAX_FLOAT32
 
 
 def to_protobuf(topic: Topic, values: Iterable[bytes | None]) -> tuple[list[bytes | None], dict[int, str]]:
-    """The protobuf bytes of JSON records, and why some could not be read; None stays None."""
+    """The protobuf bytes of JSON records, and errors by row; None stays None."""
     parse = _envelope_parser(topic) if topic.envelope else _plain_parser(topic)
     messages: list[bytes | None] = []
     errors: dict[int, str] = {}
@@ -27,7 +27,7 @@ def to_protobuf(topic: Topic, values: Iterable[bytes | None]) -> tuple[list[byte
         except _WrongMessageType as error:
             messages.append(None)
             errors[row] = str(error)
-        except Exception as error:  # noqa: BLE001 - protobuf raises whatever it stumbles over, a SystemError at a name with half a surrogate
+        except Exception as error:  # noqa: BLE001 - protobuf raises many types, even SystemError at a name with half a surrogate pair
             messages.append(None)
             errors[row] = f"not JSON of {topic.type_name}: {error}"
     return messages, errors
@@ -92,7 +92,7 @@ def _plain_parser(topic: Topic) -> Callable[[bytes], bytes]:
 
 
 def member_parser(topic: Topic) -> Callable[[dict[str, Any]], bytes]:
-    """Makes the message of a topic's type from what JSON has for its fields."""
+    """A function that makes the message of a topic's type from the members of a JSON object."""
     descriptor = event_types.descriptor(topic.type)
     message_type, quick_parse = message_class(descriptor), _quick_parser(descriptor)
     time = None if topic.time is None else descriptor.fields_by_name[topic.time]
@@ -112,7 +112,10 @@ def member_parser(topic: Topic) -> Callable[[dict[str, Any]], bytes]:
 
 @lru_cache(maxsize=512)
 def _quick_parser(descriptor: Descriptor) -> Callable[[dict[str, Any]], bytes | None] | None:
-    """Makes the message in one call if every member is plainly what its field wants; else None: the protobuf package shall judge."""
+    """A function that makes the message in one call if every member already has the type of its field; else it returns None.
+
+    Then the protobuf package converts the members and judges them, which takes several times as long.
+    """
     if not json_lines.is_flat(descriptor) or any(len(choice.fields) > 1 for choice in descriptor.oneofs):
         return None
     message_type = message_class(descriptor)
@@ -166,7 +169,7 @@ _PLAIN_TYPES = {
         int,
     ),
 }
-"""What JSON gives for a field when there is nothing to convert or to check but its range, which protobuf does by itself."""
+"""The Python types of JSON members that need no conversion. Protobuf checks their range."""
 
 
 def _parse_timestamp(text: str) -> timestamp_pb2.Timestamp:
@@ -179,7 +182,7 @@ def _parse_timestamp(text: str) -> timestamp_pb2.Timestamp:
 
 
 class _WrongMessageType(Exception):
-    """A message of another type, as its text says."""
+    """The `@type` of the details names another type than the topic's."""
 
 
 def _parse_object(value: bytes) -> dict[str, Any]:

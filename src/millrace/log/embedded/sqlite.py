@@ -1,4 +1,4 @@
-"""One SQLite file that several processes and threads share, and what its refusals mean."""
+"""One SQLite file that several processes and threads share, and what its errors mean to the user."""
 
 import os
 import sqlite3
@@ -39,10 +39,10 @@ class _Connection(sqlite3.Connection):
 
 
 class Store:
-    """A file, opened once for each process and thread that uses it."""
+    """A file, with a connection for each process and thread that uses it."""
 
     def __init__(self, path: Path, *, create: bool) -> None:
-        """Opens the file, so that what is wrong with it shows at once."""
+        """Opens the file and checks its small tables, so that damage shows at once."""
         self.path = path
         self._local = threading.local()
         self._all: weakref.WeakSet[_Connection] = weakref.WeakSet()
@@ -55,7 +55,7 @@ class Store:
             self._check_small_tables(self.connection())
 
     def _check_small_tables(self, connection: sqlite3.Connection) -> None:
-        """That the small tables and their indexes agree: a topic that its index has lost would be made anew, without its records."""
+        """Compares the small tables with their indexes: a topic that is missing from its index would be made anew, without its records."""
         for table in ("topic", "partition", "writer"):
             [report] = connection.execute(f"pragma integrity_check({table})").fetchone()
             if report != "ok":
@@ -75,7 +75,7 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection for single statements; each sees one moment."""
+        """A connection for single statements, each of which reads a consistent snapshot."""
         with self._translate_errors():
             yield self.connection()
 
@@ -141,7 +141,7 @@ class Store:
         except (
             TypeError,
             UnicodeDecodeError,
-        ) as error:  # a statement answers with nothing, or with another type than was written
+        ) as error:  # a row is missing, or a column has another type than was written
             raise damaged_error(self.path, "some place", "what it holds", error) from error
 
 
@@ -169,19 +169,19 @@ def _to_wal(connection: sqlite3.Connection) -> None:
 
 
 def damaged_error(path: Path, place: str, lost: str, error: Exception) -> LogDamaged:
-    """A file whose bytes are not those that were written: where, what is lost, and what to do."""
+    """The error for bytes that are not those that were written: where, what is lost, and what to do."""
     return LogDamaged(
         f"{path} is damaged at {place} ({error}), so {lost} cannot be read; restore {path.parent} from a backup, `millrace verify` says what else is damaged"
     )
 
 
 def _is_contradiction(error: sqlite3.Error, code: int) -> bool:
-    """Whether a file does not have the tables that were made in it, or text that is none."""
+    """Whether the file lacks a table that was made in it, or its text is not UTF-8."""
     return (code == sqlite3.SQLITE_ERROR and "no such" in str(error)) or "decode to UTF-8" in str(error)
 
 
 def translate_error(error: sqlite3.Error, path: Path) -> LogError:
-    """What an error of SQLite means to the user, with the remedy."""
+    """An error of SQLite as one of millrace's own, with the remedy."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     folder = path.parent
     if code == sqlite3.SQLITE_FULL:
@@ -190,7 +190,7 @@ def translate_error(error: sqlite3.Error, path: Path) -> LogError:
         )
     if code == sqlite3.SQLITE_IOERR:
         return LogUnwritable(
-            f"the disk of {folder} refused ({error}), so nothing of this was written; check its space, quota and health, then go on"
+            f"the disk of {folder} refused to write ({error}), so nothing of this was written; check its space, quota and health, then go on"
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return LogUnwritable(
@@ -202,6 +202,6 @@ def translate_error(error: sqlite3.Error, path: Path) -> LogError:
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LogError(
-            f"{path} was held by another process for {_BUSY_SECONDS} s ({error}); find and stop whatever holds it, then try again"
+            f"{path} was locked by another process for {_BUSY_SECONDS} s ({error}); find and stop that process, then try again"
         )
     return LogError(f"{path}: {error}")

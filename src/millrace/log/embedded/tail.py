@@ -1,4 +1,8 @@
-"""What comes, as it comes: the tail of any log."""
+"""The tail of a topic: records are yielded as they are appended.
+
+Reads from where each partition was left to its end of now, at most `OFFSETS_PER_READ` at a time, so that one partition with much to read does not keep
+the others waiting.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, Protocol
@@ -10,7 +14,7 @@ OFFSETS_PER_READ = 10_000
 
 
 class Readable(Protocol):
-    """What is asked of a log."""
+    """What a tail needs of its log."""
 
     def start_offsets(self, topic: str) -> dict[int, int]:
         """The first offset still held, by partition."""

@@ -1,4 +1,4 @@
-"""Walks an embedded log and compares what is stored with its checksums."""
+"""Verifies an embedded log: compares every chunk with its checksum and its neighbours, and lets SQLite check its files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace.log.embedded import chunks as framing
 
 @dataclass(frozen=True)
 class Damage:
-    """A place in a file where something is not what was written."""
+    """A place in a file whose bytes are not those that were written."""
 
     file: str
     place: str
@@ -25,7 +25,7 @@ class Damage:
 
 @dataclass
 class VerificationCounts:
-    """What was looked at."""
+    """How much was checked."""
 
     files: int = 0
     chunks: int = 0
@@ -34,7 +34,7 @@ class VerificationCounts:
 
 
 def verify_log(folder: Path, counts: VerificationCounts) -> Iterator[Damage]:
-    """All that is damaged in the files of an embedded log."""
+    """Every damage in the files of an embedded log."""
     for name in ("inputs.db", "results.db"):
         if (folder / name).exists():
             counts.files += 1
@@ -42,12 +42,12 @@ def verify_log(folder: Path, counts: VerificationCounts) -> Iterator[Damage]:
 
 
 def open_readonly(path: Path) -> sqlite3.Connection:
-    """A file of SQLite, to be read only."""
+    """A connection that cannot write."""
     return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)
 
 
 def verify_pages(db: sqlite3.Connection, path: Path, remedy: str) -> Iterator[Damage]:
-    """What SQLite itself finds wrong with a file."""
+    """Damage that SQLite itself finds in a file."""
     for (problem,) in db.execute("pragma integrity_check(20)"):
         if problem != "ok":
             yield Damage(str(path), "structure", problem, "unknown", remedy)
@@ -91,7 +91,7 @@ def _verify_partition(
         try:
             counts.unchecked += not framing.check_chunk(body)
             if framing.count_records(body) != count:
-                raise LogDamaged(f"it holds {framing.count_records(body)} records, not {count}")  # noqa: TRY301 - told as any other damage
+                raise LogDamaged(f"it holds {framing.count_records(body)} records, not {count}")  # noqa: TRY301 - reported as any other damage
         except LogDamaged as error:
             yield Damage(str(path), place, str(error), f"{count} records", remedy)
     if next_base != end:

@@ -1,4 +1,4 @@
-"""The line to the brokers: what clients complain of, how long that is put up with, and what it means."""
+"""Errors of brokers and clients: which may pass and are waited out, for how long, and what the others mean to the user."""
 
 import logging
 import re
@@ -17,9 +17,9 @@ T = TypeVar("T")
 REQUEST_SECONDS = 10.0
 """Seconds that one request may take."""
 HOUSEKEEPING_SECONDS = 2.0
-"""Seconds that a request may take which a batch need not wait for: it is tried again later."""
+"""Seconds that a request may take for which no batch waits: it is tried again later."""
 QUIET_SECONDS = 2.0
-"""Seconds of silence before we say that we wait."""
+"""Seconds without an answer before a warning tells the user that brokers are waited for."""
 
 _AUTHENTICATION_ERRORS = {
     KafkaError._AUTHENTICATION,
@@ -63,14 +63,14 @@ FATAL_ERRORS = {
     "a record is larger than its topic takes": _SIZE_ERRORS,
     "a request that brokers cannot grant": _INVALID_REQUESTS,
 }
-"""The errors that end a run, by what they mean. Every other one may pass, and is retried within `kafka.wait`."""
+"""The errors that end a run, by what they mean. Every other error may pass, and its request is repeated within `kafka.wait`."""
 _FATAL_CODES = frozenset[int]().union(*FATAL_ERRORS.values())
 _EXPIRED_PRODUCERS = {KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID}
 """Brokers have forgotten a transactional id that wrote nothing for a week (`transactional.id.expiration.ms`)."""
 
 
 class BrokerErrors:
-    """What is known of the brokers of one log. Clients report to `heard`."""
+    """The state of the connection to the brokers of one log. Clients report errors to `record`."""
 
     def __init__(self, servers: str, wait_ms: int) -> None:
         self.servers = servers
@@ -79,15 +79,15 @@ class BrokerErrors:
         self._last_error: KafkaError | None = None
 
     def record(self, error: KafkaError) -> None:
-        """A client complains, in its own thread of events."""
+        """Remembers an error that a client reports in its own thread."""
         _log.debug("Kafka at %s: %s", self.servers, error.str())
         if self._last_error is None or self._last_error.code() not in _AUTHENTICATION_ERRORS:
             self._last_error = error
 
     def retry(self, action: str, call: Callable[[], T], *, poll: Callable[[], object] = lambda: None) -> T:
-        """Calls until it works. What passes by itself is waited for, and said; what does not is raised.
+        """Calls until the call succeeds. An error that may pass is waited out, with a warning; any other is raised.
 
-        `listen` lets clients say what they have to complain of.
+        `poll` lets the client deliver the errors of its own thread to `record`.
         """
         started, has_logged = time.monotonic(), False
         while True:
@@ -108,7 +108,7 @@ class BrokerErrors:
                 return result
 
     def raise_if_denied(self) -> None:
-        """Raises where waiting will not help: a wrong password, or a certificate that nobody vouches for."""
+        """Raises if a client reported an error that does not pass: a wrong password, or a certificate that is not trusted."""
         error = self._last_error
         if error is not None and (
             error.code() in _AUTHENTICATION_ERRORS or (error.code() == KafkaError._SSL and not self._reached)
@@ -119,7 +119,7 @@ class BrokerErrors:
             )
 
     def check_waiting(self, started: float, error: KafkaError | None, *, has_logged: bool) -> bool:
-        """Says, once, that brokers are waited for; raises when that has been long enough."""
+        """Warns once that brokers are waited for, and returns whether it has; `LogUnreachable` after `kafka.wait`."""
         elapsed = time.monotonic() - started
         reason = "" if error is None else f" ({_error_text(self._last_error or error)})"
         if elapsed * 1000 > self.wait_ms:
@@ -138,7 +138,7 @@ class BrokerErrors:
         return has_logged
 
     def translate(self, error: KafkaError, action: str) -> MillraceError:
-        """The error in our own words."""
+        """The error as one of millrace's own, with what to do about it."""
         code, detail = error.code(), _error_text(error)
         if code in _AUTHORIZATION_ERRORS:
             return LogDenied(
@@ -161,13 +161,15 @@ class BrokerErrors:
 
 
 def is_transient(error: KafkaError) -> bool:
-    """Whether the trouble may be over in a moment."""
+    """Whether a repeated request may succeed."""
     return error.code() not in _FATAL_CODES and not error.fatal() and error.code() != KafkaError._FATAL
 
 
 def needs_new_producer(error: KafkaError) -> bool:
-    """Whether a producer cannot go on: another may have taken over, which may have happened behind its back, so that it takes no more records
-    (`_STATE`); or brokers have forgotten it. Who owns the name is then looked up before a new producer repeats the transaction.
+    """Whether this producer can do nothing more: another may have fenced it, or brokers have forgotten it.
+
+    A producer that was fenced while it was idle only shows it by accepting no more records (`_STATE`). The writer then looks up who owns
+    the name, before a new producer repeats the transaction.
     """
     codes = _FENCED_ERRORS | _EXPIRED_PRODUCERS | {KafkaError._STATE, KafkaError._FATAL}
     return error.code() in codes or error.fatal()
@@ -180,7 +182,7 @@ def _remedy(error: KafkaError) -> str:
 
 
 def _error_text(error: KafkaError) -> str:
-    """The client library puts the way to the brokers before what it has to say, and its own counts after it."""
+    """The library's text without the address in front of it and the library's counters behind it."""
     text = error.str() or error.name()
     return _TEXT_SUFFIX.sub("", _TEXT_PREFIX.sub("", text))
 

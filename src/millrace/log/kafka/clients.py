@@ -1,4 +1,4 @@
-"""Producers, consumers and admin clients, each with the settings that our promises need."""
+"""Producers, consumers and admin clients, with the settings on which exactly-once rests."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ CONSUMER_SETTINGS: dict[str, str | int | bool] = {
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
 }
-"""A reader is told where to read, and keeps no offsets of its own in Kafka: it never joins a group."""
+"""A reader never joins the group: the runner decides which offsets are read, and keeps them."""
 PRODUCER_SETTINGS: dict[str, str | int | bool] = {
     "acks": "all",
     "enable.idempotence": True,
@@ -37,7 +37,7 @@ RESERVED_SETTINGS = {
     "logger",
     "on_delivery",
 }
-"""What users cannot set, because promises rest on it."""
+"""Users cannot set these, because exactly-once rests on them."""
 
 FAST_SETTINGS: dict[str, str | int | bool] = {
     "socket.nagle.disable": True,
@@ -47,7 +47,7 @@ FAST_SETTINGS: dict[str, str | int | bool] = {
     "topic.metadata.refresh.fast.interval.ms": 50,
     "allow.auto.create.topics": False,
 }
-"""With Kafka's own 100 ms between attempts a transaction takes 105 ms instead of 9."""
+"""With the default of 100 ms between attempts a transaction takes 105 ms instead of 9."""
 FAST_CONSUMER_SETTINGS: dict[str, str | int | bool] = {
     "fetch.min.bytes": 1,
     "fetch.wait.max.ms": 100,
@@ -63,11 +63,11 @@ FAST_PRODUCER_SETTINGS: dict[str, str | int | bool] = {
     "batch.size": BATCH_BYTES,
     "message.max.bytes": 1_000_000_000,
 }
-"""How large a record may be is what its topic says (`KafkaLog.largest`), not the client library's default."""
+"""The topic limits how large a record may be (`KafkaLog.max_record_bytes`), not the client library's default."""
 
 
 class _DebugLogger:
-    """The library says everything three times, and most of it concerns nobody; --debug shows it."""
+    """Passes the library's own log on at level debug: it repeats errors that are raised anyway."""
 
     def log(self, _level: int, text: str, *args: object) -> None:
         _log.debug(text, *args)
@@ -77,7 +77,7 @@ T = TypeVar("T")
 
 
 def _make_client(client_type: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
-    """A client; what the library cannot do with its settings is one line."""
+    """A client; `ConfigError` in one line if the library refuses the settings."""
     try:
         return client_type(settings)
     except KafkaException as error:
@@ -89,7 +89,7 @@ def _make_client(client_type: Callable[[dict[str, Any]], T], settings: dict[str,
 
 
 class Clients:
-    """Makes clients of one log. Users' settings win over those that are only about speed."""
+    """Makes the clients of one log. Users' settings override those that only concern speed."""
 
     def __init__(self, broker_errors: BrokerErrors, settings: Mapping[str, str | Secret]) -> None:
         for key in settings:
@@ -101,11 +101,11 @@ class Clients:
         self._settings = settings
 
     def admin(self) -> AdminClient:
-        """For topics and offsets."""
+        """A client for topics and offsets."""
         return _make_client(AdminClient, self._merge_settings({}, {}))
 
     def consumer(self, prefetch_share: float = 1.0) -> Consumer:
-        """Reads what is committed. `share`: how much of the usual it fetches ahead."""
+        """A reader of committed records. `prefetch_share`: which part of the usual amount it fetches ahead."""
         prefetch = {
             name: max(1, int(int(FAST_CONSUMER_SETTINGS[name]) * prefetch_share))
             for name in ("queued.min.messages", "queued.max.messages.kbytes")
@@ -115,7 +115,7 @@ class Clients:
         )
 
     def producer(self, *, transactional_id: str | None = None, timeout_ms: int | None = None) -> Producer:
-        """Idempotent; with an id, transactional. `timeout_ms`: how long a record, or a transaction, may take."""
+        """An idempotent producer; with an id, transactional. `timeout_ms`: how long a record, or a transaction, may take."""
         if transactional_id is None:
             return _make_client(
                 Producer,

@@ -1,4 +1,8 @@
-"""The log on Kafka."""
+"""The log on Kafka: its contract, carried out by the modules beside this one.
+
+Topics and offsets are asked of brokers by `topics`; ranges are read by `reader`; records are sent by `producer`, and committed in a
+transaction by `transactions`. What each topic holds is published in `millrace.schemas` (`published_schemas`).
+"""
 
 import logging
 import threading
@@ -15,33 +19,18 @@ from confluent_kafka.admin import OffsetSpec
 from millrace.config import KafkaSettings
 from millrace.errors import LogDenied, LogError, OffsetGone, TopicMissing
 from millrace.log import declarations
-from millrace.log.contract import (
-    Names,
-    OutgoingRecords,
-    Partitioner,
-    PartitionInfo,
-    Records,
-    TopicInfo,
-    pause,
-)
-from millrace.log.control import SkippedRecords
+from millrace.log.contract import Names, OutgoingRecords, PartitionInfo, Records, TopicInfo, pause
 from millrace.log.kafka import markers
 from millrace.log.kafka import producer as sending
-from millrace.log.kafka import url as place
 from millrace.log.kafka.broker_errors import REQUEST_SECONDS, BrokerErrors
 from millrace.log.kafka.clients import Clients
+from millrace.log.kafka.published_schemas import PublishedSchemas
 from millrace.log.kafka.reader import PartitionReader
 from millrace.log.kafka.schemas import Schema
 from millrace.log.kafka.tail import follow
-from millrace.log.kafka.topics import (
-    COMPACTED_SETTINGS,
-    FRESH_SECONDS,
-    Topics,
-    retention_settings,
-    wait_until,
-)
+from millrace.log.kafka.topics import COMPACTED_SETTINGS, Topics, retention_settings, wait_until
 from millrace.log.kafka.transactions import TRANSACTION_MS, KafkaWriter, PreparedRecords
-from millrace.log.partitioning import NEW_TOPICS
+from millrace.log.kafka.url import MARKERS, SCHEMAS, parse_url
 from millrace.topics import Topic, check_name
 
 _log = logging.getLogger("millrace.kafka")
@@ -50,20 +39,20 @@ _MAX_READERS = 1_024
 _FULL_PREFETCH_READERS = 64
 """With more readers than this, each fetches less ahead, so that together they hold as much (2 GiB at most)."""
 _SETTLE_SECONDS = 2.0
-"""Seconds that another process may take between making a topic and saying what it holds."""
+"""Seconds that another process may take between creating a topic and publishing its schema, and brokers to show a commit to readers."""
 
 
 class KafkaLog:
     """A `Log` on Kafka.
 
-    An append is idempotent and waits for all replicas that are in step, but it is not a transaction: if it fails, a part may be there, and what is tried again is
-    doubled. Results are committed by a writer, and are not.
+    An append is idempotent and waits for all replicas in sync, but it is not a transaction: if it fails, some of the records may be there,
+    and a second attempt appends them twice. Results are committed by a writer, so they are there exactly once.
     """
 
     def __init__(self, url: str, settings: KafkaSettings | None = None) -> None:
-        """Waits for the brokers, if need be."""
+        """Waits for the brokers, up to `kafka.wait`."""
         chosen = settings or KafkaSettings()
-        self._brokers = place.parse_url(url)
+        self._brokers = parse_url(url)
         self.url = self._brokers.url
         self.broker_errors = BrokerErrors(self._brokers.servers, chosen.wait_ms)
         self._replicas = chosen.replicas
@@ -76,10 +65,7 @@ class KafkaLog:
         self._readers: OrderedDict[tuple[str, int], PartitionReader] = OrderedDict()
         self._appender: Producer | None = None
         self._splitter = sending.PartitionSplitter()
-        self._schemas: dict[str, Schema] = {}
-        self._schemas_read = 0
-        self._schemas_checked_at = -FRESH_SECONDS
-        self._skipped = SkippedRecords()
+        self._schemas = PublishedSchemas(self)
 
     def ensure(self, topic: Topic) -> None:
         """Creates the topic, or checks that the one that is there is the same; its retention is brought up to date."""
@@ -95,10 +81,10 @@ class KafkaLog:
         return self._topics.names()
 
     def describe(self, topic: str) -> TopicInfo:
-        """What the log knows of a topic. What others made is bytes to us, until a `Topic` says otherwise."""
+        """What the log knows of a topic. One that others made is bytes, until a `Topic` declares it."""
         begins, ends = self.start_offsets(topic), self.end_offsets(topic)
         partitions = [PartitionInfo(begins[number], end, None, None) for number, end in sorted(ends.items())]
-        known = self._known_schema(topic) or Schema.of_bytes(len(ends), None)
+        known = self._schemas.find(topic) or Schema.of_bytes(len(ends), None)
         return TopicInfo(
             topic,
             known.codec,
@@ -144,22 +130,22 @@ class KafkaLog:
             except TopicMissing:
                 self._topics.partitions(
                     topic, fresh=True
-                )  # says so if it is gone; else a broker had not heard of it
+                )  # raises if the topic is gone, else a broker lags behind
                 has_logged = self.broker_errors.check_waiting(started, None, has_logged=has_logged)
                 time.sleep(0.1)
 
     def read_available(self, topic: str, partition: int, start: int, wait: float) -> tuple[Records, int]:
-        """The committed records from `start` on that are there at once, or within so many seconds, and up to where those are all."""
+        """The committed records from `start` on that arrive within `wait` seconds, and the offset up to which those are all."""
         self._topics.check_partition(topic, partition)
         with self._open_reader(topic, partition, str(start)) as reader:
             return reader.read_available(start, wait)
 
     def identity(self, topic: str) -> str | None:
-        """The topic's id; one that is deleted and made anew has another."""
+        """The id that brokers gave the topic; a topic that is deleted and made anew has another."""
         return self._topics.identity(topic)
 
     def max_record_bytes(self, topic: str) -> int:
-        """What the topic's brokers take (`max.message.bytes`), or less where `message.max.bytes` of the client is set and less."""
+        """`max.message.bytes` of the topic, or `message.max.bytes` of the client where that is set and smaller."""
         topic_max = self._topics.max_record_bytes(topic) or sending.DEFAULT_MAX_RECORD_BYTES
         return topic_max if self._client_max_bytes is None else min(topic_max, self._client_max_bytes)
 
@@ -173,7 +159,7 @@ class KafkaLog:
 
     def writer(self, name: str) -> KafkaWriter:
         """Takes over the name: the older writer's next commit fails."""
-        self._ensure_control_topic(place.MARKERS)
+        self.ensure_control_topic(MARKERS)
         return KafkaWriter(self, name)
 
     def tail(
@@ -187,14 +173,13 @@ class KafkaLog:
         return follow(self, topic, start, wait)
 
     def expire(self, now: int, *, elapsed: int | None = None) -> None:
-        """Removes what is older than its topic's retention, of the topics that we made; brokers would do so too, a segment at a time.
+        """Removes what is older than its topic's retention from topics with a published schema; brokers would do so a segment at a time.
 
-        Nothing is waited for: a topic whose brokers do not answer is left for the next time.
+        A topic whose brokers do not answer at once is left for the next time.
         """
-        self._read_schemas()
         retentions = {
             name: schema.retention
-            for name, schema in self._schemas.items()
+            for name, schema in self._schemas.find_all().items()
             if schema.retention and not schema.compact
         }
         for topic, partitions in self._topics.with_leaders(retentions).items():
@@ -210,22 +195,22 @@ class KafkaLog:
                 self._appender.flush(REQUEST_SECONDS)
                 self._appender = None
 
-    # What writers ask
+    # For writers (`transactions.TransactionalLog`)
 
     def transactional_producer(self, name: str) -> Producer:
-        """A producer that fences those of the same name."""
+        """A producer that fences older ones of the same name."""
         return self._clients.producer(
             transactional_id=self._brokers.kafka_name(name), timeout_ms=TRANSACTION_MS
         )
 
     def prepare(self, batches: Mapping[str, OutgoingRecords]) -> PreparedRecords:
-        """What goes to which partition; raises where a topic is missing or a record cannot be taken."""
+        """The records for each partition; raises where a topic is missing or a record is too large."""
         parts: PreparedRecords = []
         for topic, batch in batches.items():
             partitions = self._topics.partitions(topic)
             max_bytes = self.max_record_bytes(topic)
             sending.check_sizes(topic, batch, max_bytes)
-            partitioner = self._partitioner_of(topic, batch, partitions)
+            partitioner = self._schemas.partitioner_of(topic, batch, partitions)
             with self._lock:
                 by_partition = self._splitter.split(topic, batch, partitions, partitioner, self.end_offsets)
             parts += [
@@ -235,52 +220,69 @@ class KafkaLog:
         return parts
 
     def marker(self, name: str) -> markers.CommitMarker | None:
-        """What was committed last under a name, once all that had begun has ended."""
-        end = self._topics.offsets(place.MARKERS, OffsetSpec.latest(), committed=False)[0]
+        """The last marker committed under a name, read after every transaction that has begun by now has ended.
+
+        Until then the marker may be hidden: a reader of committed records sees nothing behind the first open transaction.
+
+            offset 7    marker 41 of writer A              committed
+            offset 8    marker 12 of writer B              open: B was killed, and brokers abort it after `TRANSACTION_MS`
+            offset 9    marker 42 of writer A              committed, but readers see only offsets below 8
+
+        If A started again now and believed that 41 was its last marker, it would write batch 42 twice.
+        """
+        end = self._topics.offsets(MARKERS, OffsetSpec.latest(), committed=False)[0]
         wait = TRANSACTION_MS + self.broker_errors.wait_ms
         markers.await_settled(
-            end, lambda: self._topics.position(place.MARKERS, 0, OffsetSpec.latest()), wait_ms=wait
+            end, lambda: self._topics.position(MARKERS, 0, OffsetSpec.latest()), wait_ms=wait
         )
-        begin = self.start_offsets(place.MARKERS)[0]
-        return markers.last_marker(
-            name, begin, end, lambda start, stop: self.read(place.MARKERS, 0, start, stop)
-        )
+        begin = self.start_offsets(MARKERS)[0]
+        return markers.last_marker(name, begin, end, lambda start, stop: self.read(MARKERS, 0, start, stop))
 
     def kafka_name(self, topic: str) -> str:
         """A topic as Kafka knows it."""
         return self._brokers.kafka_name(topic)
 
     def await_visible(self, parts: PreparedRecords) -> None:
-        """Returns when what was committed can be read, or else a moment later."""
+        """Returns when the records of a commit can be read, or after `_SETTLE_SECONDS`."""
         if parts:
             self._topics.await_visible(
                 {(part.topic, part.partition) for part in parts}, within=_SETTLE_SECONDS
             )
 
-    # What topics hold
+    # Declared topics
 
     def _ensure(self, name: str, wanted: Schema, replicas: int | None) -> None:
-        known = self._known_schema(name)
-        if known is None or not self._topics.exists(name):
-            settings = (
-                {**COMPACTED_SETTINGS}
-                if wanted.compact
-                else {**retention_settings(wanted.retention), "cleanup.policy": "delete"}
-            )
-            if self._topics.exists(name):
-                created = False
-            else:
-                created = self._topics.create(
-                    name, partitions=wanted.partitions, replicas=replicas or self._replicas, settings=settings
-                )
-            if created and known is not None:
-                self._withdraw_schema(name)
-            if created or not wait_until(
-                lambda: self._known_schema(name) is not None, within=_SETTLE_SECONDS
-            ):
-                self._declare(name, wanted, created=created)
-                return
-            known = self._schemas[name]
+        """Creates or adopts a topic, or compares it with the schema that is published.
+
+        Creating a topic and publishing its schema are two steps, and another process may be between them. So a topic without a
+        schema that was not created here gets a moment; after that it is one that others made, and it is declared here for the first time.
+        """
+        known = self._schemas.find(name)
+        created = not self._topics.exists(name) and self._create(name, wanted, replicas)
+        if created:
+            if known is not None:  # the schema of a topic of that name that was deleted
+                self._schemas.withdraw(name)
+            self._declare(name, wanted, created=True)
+        elif known is not None or wait_until(
+            lambda: self._schemas.find(name) is not None, within=_SETTLE_SECONDS
+        ):
+            self._compare(name, wanted, self._schemas.find(name) or wanted)
+        else:
+            self._declare(name, wanted, created=False)
+
+    def _create(self, name: str, wanted: Schema, replicas: int | None) -> bool:
+        """Whether the topic was created here and now; False: another process was first."""
+        settings = (
+            {**COMPACTED_SETTINGS}
+            if wanted.compact
+            else {**retention_settings(wanted.retention), "cleanup.policy": "delete"}
+        )
+        return self._topics.create(
+            name, partitions=wanted.partitions, replicas=replicas or self._replicas, settings=settings
+        )
+
+    def _compare(self, name: str, wanted: Schema, known: Schema) -> None:
+        """Refuses a declaration that contradicts the published schema; publishes what it adds: fields, partitions, another retention."""
         actual = self._topics.partitions(name)
         partitions = wanted.partitions if wanted.partitions == actual else known.partitions
         declarations.check_declaration(
@@ -291,91 +293,25 @@ class KafkaLog:
         merged = wanted if len(wanted.descriptors) >= len(known.descriptors) else wanted.with_type_of(known)
         merged = msgspec.structs.replace(merged, partitioner=known.partitioner)
         if merged != known:
-            self._publish_schema(name, merged)
+            self._schemas.publish(name, merged)
 
     def _declare(self, name: str, wanted: Schema, *, created: bool) -> None:
-        """Says what a new topic holds, or one that others made and that is declared here for the first time."""
+        """Publishes the schema of a new topic, or of one that others made and that is declared here for the first time."""
         actual = self._topics.partitions(name)
         if not created and wanted.envelope:
             declarations.check_declaration(
                 name, (wanted.partitions, *wanted.topic_format), (actual, *wanted.topic_format)
             )
         try:
-            self._publish_schema(name, wanted)
+            self._schemas.publish(name, wanted)
         except LogDenied:
             if created or wanted.envelope:
                 raise
-            _log.info(
-                "nothing was said of %s in %s, as that is not allowed", name, self.kafka_name(place.SCHEMAS)
-            )
+            schemas = self.kafka_name(SCHEMAS)
+            _log.info("the schema of %s is not published in %s, as that is not allowed", name, schemas)
 
-    def _partitioner_of(self, topic: str, batch: OutgoingRecords, partitions: int) -> Partitioner:
-        """The partitioner recorded with a topic; of one that others made, that of Kafka's own client."""
-        if batch.keys is None or batch.partitions is not None or partitions == 1:
-            return NEW_TOPICS
-        if time.monotonic() - self._schemas_checked_at > FRESH_SECONDS:
-            self._read_schemas()
-        known = self._schemas.get(topic)
-        return NEW_TOPICS if known is None else known.partitioner
-
-    def _known_schema(self, name: str) -> Schema | None:
-        self._read_schemas()
-        return self._schemas.get(name)
-
-    def _read_schemas(self) -> None:
-        with self._lock:
-            self._schemas_checked_at = time.monotonic()
-            try:
-                end = self._topics.offsets(place.SCHEMAS, OffsetSpec.latest())[0]
-            except TopicMissing:
-                return
-            if end <= self._schemas_read:
-                return
-            begin = max(self._schemas_read, self.start_offsets(place.SCHEMAS)[0])
-            records = self.read(place.SCHEMAS, 0, begin, end)
-            for offset, key, value in zip(
-                records.offsets.tolist(), records.keys.to_pylist(), records.values.to_pylist(), strict=True
-            ):
-                try:
-                    self._apply_schema(key, value)
-                except ValueError as error:
-                    self._skipped.note(self.kafka_name(place.SCHEMAS), offset, str(error))
-            self._schemas_read = end
-
-    def _apply_schema(self, key: bytes | None, value: bytes | None) -> None:
-        """What one record of `millrace.schemas` says. It is untrusted: `ValueError` where it is not used."""
-        name = (key or b"").decode()
-        check_name(name)
-        if value is None:  # published before a topic that was deleted is made anew
-            self._schemas.pop(name, None)
-            return
-        schema = Schema.from_json(value)
-        if not schema.can_replace(self._schemas.get(name)):
-            raise ValueError(f"changes what {name!r} holds; only fields added at the end are taken")
-        self._schemas[name] = schema
-
-    def _publish_schema(self, name: str, schema: Schema) -> None:
-        import pyarrow as pa
-
-        self._ensure_control_topic(place.SCHEMAS)
-        self.append(
-            place.SCHEMAS,
-            OutgoingRecords(
-                pa.array([schema.to_json()], pa.binary()), pa.array([name.encode()], pa.binary())
-            ),
-        )
-
-    def _withdraw_schema(self, name: str) -> None:
-        """Withdraws what was said of a topic that no longer exists, so that the new one of that name may hold something else."""
-        import pyarrow as pa
-
-        self.append(
-            place.SCHEMAS,
-            OutgoingRecords(pa.array([None], pa.binary()), pa.array([name.encode()], pa.binary())),
-        )
-
-    def _ensure_control_topic(self, name: str) -> None:
-        """One of the compacted topics that millrace keeps for itself."""
+    def ensure_control_topic(self, name: str) -> None:
+        """Makes one of the compacted topics that millrace keeps for itself, if it is absent."""
         if not self._topics.exists(name):
             self._topics.create(name, partitions=1, replicas=self._replicas, settings=COMPACTED_SETTINGS)
 
@@ -383,7 +319,7 @@ class KafkaLog:
 
     @contextmanager
     def _open_reader(self, topic: str, partition: int, wanted_range: str) -> Iterator[PartitionReader]:
-        """The reader of a partition; what it cannot find is said in words of the log."""
+        """The reader of a partition, locked. Its errors are completed with the offsets that the partition holds."""
         with self._lock:
             try:
                 yield self._reader(topic, partition)

@@ -1,6 +1,7 @@
-"""What each writer has committed: the last record of its name in the compacted topic `millrace.markers`.
+"""Markers: what each writer has committed last, as records of the compacted topic `millrace.markers`.
 
-A marker is written in the same transaction as the records it stands for. Offsets of consumer groups would serve, too, but they expire.
+A marker is written in the same transaction as the records it stands for, so both are there or neither. The offsets of a consumer group could be
+committed in a transaction, too, but they expire.
 """
 
 import time
@@ -15,7 +16,7 @@ from millrace.log.control import ControlRecord, SkippedRecords
 from millrace.log.kafka.url import MARKERS
 
 _FIRST_SPAN = 200
-"""How many offsets are looked through at first, from the end; then ten times as many, and so on."""
+"""How many offsets are read at first, from the end of the topic; then ten times as many, and so on."""
 _skipped = SkippedRecords()
 
 
@@ -23,15 +24,15 @@ class CommitMarker(ControlRecord, frozen=True):
     """A record of the topic; its key is the writer's name."""
 
     marker: int
-    """The number of what was committed last, -1 if nothing was."""
+    """The number of the last commit, -1 before the first."""
     epoch: int
-    """How often the name was taken over."""
+    """How often the name was taken over. A writer that finds a higher epoch than its own is fenced."""
     owner: str
-    """Who took it over last."""
+    """A random id of the writer that holds the name."""
 
 
 def last_marker(name: str, begin: int, end: int, read: Callable[[int, int], Records]) -> CommitMarker | None:
-    """The last marker of that name in `[begin, end)`; records that are none are passed over."""
+    """The last marker of that name in `[begin, end)`; records that are not markers are skipped."""
     key, span = pa.scalar(name.encode(), pa.binary()), _FIRST_SPAN
     while end > begin:
         start = max(begin, end - span)
@@ -46,15 +47,15 @@ def last_marker(name: str, begin: int, end: int, read: Callable[[int, int], Reco
 
 
 def await_settled(end: int, settled: Callable[[], int], *, wait_ms: int) -> None:
-    """Returns when every transaction that had begun before `upto` has ended.
+    """Returns when every transaction that had begun before offset `end` has ended.
 
-    A marker may lie behind the open transaction of another writer, where it is not to be seen: believing that there is none would write
-    results twice.
+    A marker may lie behind the open transaction of another writer, where readers do not see it (worked example: `KafkaLog.marker`).
+    `settled` returns the offset before which all transactions have ended.
     """
     deadline = time.monotonic() + wait_ms / 1000
     while settled() < end:
         if time.monotonic() > deadline:
             raise LogUnreachable(
-                f"a transaction of another writer has been open for {wait_ms // 1000} s, so that nobody can tell what was committed before; try again later"
+                f"a transaction of another writer has been open for {wait_ms // 1000} s, so it is not known what was committed last; try again later"
             )
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Columns as records on their way to brokers."""
+"""Sends columns as records to brokers, partition by partition."""
 
 from collections.abc import Callable, Iterator
 from itertools import repeat
@@ -13,16 +13,16 @@ from millrace.log.record_sizes import record_sizes
 
 DeliveryCallback = Callable[[KafkaError | None, Message], None]
 DEFAULT_MAX_RECORD_BYTES = 1_000_000
-"""What a topic takes where its brokers do not tell us: a little less than their default."""
+"""The largest record where brokers do not answer the question for it: a little less than their default."""
 BATCH_BYTES = 1 << 20
-"""Bytes that the client library puts into one batch; a topic that takes less is sent smaller pieces."""
+"""Bytes that the client library puts into one batch. For a topic with a smaller limit, records are flushed earlier."""
 
 
 class PartitionRecords(NamedTuple):
-    """What goes to one partition."""
+    """Records for one partition."""
 
     topic: str
-    """As Kafka knows it."""
+    """Its name in Kafka, with the prefix of the log."""
     partition: int
     records: OutgoingRecords
     max_record_bytes: int = BATCH_BYTES
@@ -43,7 +43,7 @@ class PartitionSplitter:
         partitioner: Partitioner,
         end_offsets: Callable[[str], dict[int, int]],
     ) -> list[tuple[int, OutgoingRecords]]:
-        """What goes to each partition. The first turn in a topic follows from `end_offsets`, so that processes do not all begin with partition 0."""
+        """The records of each partition. The first turn in a topic follows from `end_offsets`, so that processes do not all begin with partition 0."""
         if not len(batch):
             return []
         if topic not in self._next_turns:
@@ -59,7 +59,7 @@ class PartitionSplitter:
 
 
 def check_sizes(topic: str, batch: OutgoingRecords, max_bytes: int) -> None:
-    """Refuses a record that would be refused later, before anything is sent. Key and headers count."""
+    """Refuses, before anything is sent, a batch with a record that brokers would refuse. Key and headers count."""
     size = int(record_sizes(batch).max(initial=0))
     if size > max_bytes:
         raise LogError(
@@ -69,9 +69,10 @@ def check_sizes(topic: str, batch: OutgoingRecords, max_bytes: int) -> None:
 
 
 def send(producer: Producer, part: PartitionRecords, now: int | None, on_delivery: DeliveryCallback) -> None:
-    """Hands records over to a producer, which sends them in the background; waits while it has too many.
+    """Queues records in a producer, which sends them in the background; waits while its queue is full.
 
-    Where the topic takes less than a usual batch, records are flushed before they could fill a batch that is too large.
+    Brokers compare the limit of a topic with whole batches. So where it is smaller than a usual batch, records are flushed before they
+    could fill a batch that is too large.
     """
     topic, partition, records, max_bytes = part
     sizes = record_sizes(records).tolist() if max_bytes < BATCH_BYTES else repeat(0)
@@ -100,13 +101,13 @@ def send(producer: Producer, part: PartitionRecords, now: int | None, on_deliver
 
 
 def _flush(producer: Producer) -> None:
-    """Returns when all is delivered or has failed, by seconds, so that signals are heard."""
+    """Returns when all is delivered or has failed. Waits a second at a time, so that Ctrl-C is noticed in between."""
     while producer.flush(1):
         pass
 
 
 def to_timestamp(now: int | None) -> int:
-    """An append time as the client library wants it: 0 means the clock's, so that the very first millisecond is the second."""
+    """An append time for the client library, for which 0 means "now": so the very first millisecond of 1970 becomes the second."""
     return 0 if now is None else max(1, now)
 
 

@@ -1,7 +1,14 @@
-"""Ranges of a partition as columns, by a consumer that stays where it is between two ranges.
+"""Ranges of a partition as columns, by a consumer that keeps its position between two ranges.
 
-A consumer fetches ahead, so the range that follows the last one is mostly there already. Offsets have gaps, where a transaction ended or was
-aborted and where compaction removed records: a range is complete when a record beyond it was seen, or the end of the partition.
+A consumer fetches ahead, so the range that follows the last one has mostly arrived already. Offsets have gaps: the end of each transaction
+takes one, aborted records and records that compaction removed leave theirs. So the number of records does not tell when a range is complete. It is
+complete when a record beyond its end was seen, or the end of the partition.
+
+    offset   10  11  12  13  14  15          12 ends a transaction, 13 was aborted
+    record    a   b   -   -   c   d
+    read [10, 13)    a b arrive; c (14) arrives and shows that nothing is left below 13. c is kept in `_unread`, the position is 13
+    read [13, 15)    c comes from `_unread`, then d shows that the range is complete
+    read [15, 16)    d comes from `_unread`; with no record behind it, the client reports the end of the partition: `_end_seen` = 16
 """
 
 import gc
@@ -19,9 +26,9 @@ from millrace.log.contract import Headers, Records
 from millrace.log.kafka.broker_errors import BrokerErrors, is_transient
 
 MAX_MESSAGES = 20_000
-"""The most messages that are taken at a time."""
+"""The most messages that one call to the client returns."""
 MAX_SKIP = 20_000
-"""A consumer that is this little behind reads on to where it is wanted: seeking takes as long as its last request, up to a tenth of a second."""
+"""A consumer that is at most this far behind reads on instead of seeking: a seek waits for the last fetch request, up to a tenth of a second."""
 _NO_END = 1 << 62
 _OFFSET_GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 _TOPIC_UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
@@ -38,14 +45,14 @@ class PartitionReader:
             broker_errors,
         )
         self._position: int | None = None
-        """Where the consumer stands; unknown while a range is incomplete, so that whoever tries again seeks."""
+        """Where the consumer stands; None while a range is incomplete, so that another attempt seeks to its start."""
         self._unread: list[Message] = []
         """Messages beyond the last range."""
         self._end_seen = -1
-        """Up to where everything there is has been delivered: said once per position, so it must be remembered."""
+        """The end of the partition that the client reported last. It reports each end only once, so it must be remembered."""
 
     def read(self, start: int, end: int, get_end: Callable[[], int]) -> Records:
-        """The committed records of `[start, end)`. `written` says how far the partition is written now."""
+        """The committed records of `[start, end)`. `get_end` asks brokers where the partition ends now."""
         if not 0 <= start <= end:
             raise OffsetGone("there is no such range")
         self._seek(start)
@@ -73,7 +80,7 @@ class PartitionReader:
             return columns.records()
 
     def read_available(self, start: int, wait: float) -> tuple[Records, int]:
-        """The committed records from `start` on that are there at once, or within `wait` seconds, and up to where those are all there are."""
+        """The committed records from `start` on that arrive within `wait` seconds, and the offset up to which those are all."""
         self._seek(start)
         columns = _Columns()
         with _gc_paused():
@@ -89,23 +96,23 @@ class PartitionReader:
             return columns.records(), position
 
     def _seek(self, start: int) -> None:
-        """Has the consumer go on from `start`. Where it stands is not known then until it is said anew."""
+        """Makes `start` the next offset. Reading on over a few records is faster than a seek."""
         if self._position is None or not 0 <= start - self._position <= MAX_SKIP:
             self._unread, self._end_seen = [], -1
             self._consumer.assign([TopicPartition(self._topic, self._partition, start)])
         self._position = None
 
     def close(self) -> None:
-        """Lets go of the broker."""
+        """Closes the connection."""
         self._consumer.close()
 
     def _consume(self, limit: int) -> list[Message]:
-        """What is there at once, else the first that comes."""
+        """The messages that have arrived, else the first one that arrives within 0.2 seconds."""
         messages = self._consumer.consume(min(MAX_MESSAGES, limit + 1), 0)
         return messages or self._consumer.consume(1, 0.2)
 
     def _take_range(self, messages: list[Message], columns: "_Columns", start: int, end: int) -> int:
-        """Takes the records that belong to the range, and remembers those beyond it; where the range is complete up to."""
+        """Adds the records of the range to `columns` and keeps those beyond it. Returns the offset up to which the range is complete."""
         events = (
             [message for message in messages if message.error() is not None]
             if any(map(Message.error, messages))
@@ -139,7 +146,7 @@ class PartitionReader:
 
 
 class _Columns:
-    """What records hold, a list for each column: filled by calls that run in C."""
+    """The parts of records, a list for each column, filled by `map` without a step of Python for each record."""
 
     def __init__(self) -> None:
         self._offsets: list[NDArray[np.int64]] = []
@@ -174,7 +181,7 @@ def _to_headers(headers: list[tuple[str, bytes | None]] | None) -> Headers:
 
 @contextmanager
 def _gc_paused() -> Iterator[None]:
-    """Many small objects that soon go again make the collector run for nothing: reading takes half the time without it."""
+    """Turns the garbage collector off, which the many short-lived messages would start for nothing: reading takes half the time."""
     if not gc.isenabled():
         yield
         return

@@ -1,4 +1,4 @@
-"""What each topic holds, said beside it: records of the compacted topic `millrace.schemas`, from which anyone can decode without our code.
+"""The schema of a topic: a record of the compacted topic `millrace.schemas`, with which anyone can decode the topic without millrace.
 
 The key is the topic's name, the value JSON: how records are encoded (`codec`, `envelope`), the full name of the protobuf type (`type`), and, in
 base64, a `google.protobuf.FileDescriptorSet` with everything that the type and the envelope need (`descriptors`). `partitioner` says how
@@ -38,16 +38,16 @@ class Schema(ControlRecord, frozen=True):
 
     @property
     def topic_format(self) -> TopicFormat:
-        """What must not change."""
+        """What must stay the same as long as the topic exists, but for fields added at the end."""
         return self.codec, self.type, self.fields, self.envelope
 
     def with_type_of(self, newer: "Schema") -> "Schema":
-        """The same, but for the type, which others know with more fields: a reader of older code must not take them back."""
+        """The same with the type of a newer schema, which has more fields: a process of older code must not remove them."""
         return msgspec.structs.replace(self, fields=newer.fields, descriptors=newer.descriptors)
 
     @classmethod
     def from_json(cls, value: bytes | None) -> Self:
-        """The schema of a record; `ValueError` where it is none, or does not describe its type."""
+        """The schema of a record; `ValueError` if it is not one, or does not describe its type."""
         schema = super().from_json(value)
         _check_descriptors(schema)
         return schema
@@ -61,7 +61,7 @@ class Schema(ControlRecord, frozen=True):
 
     @staticmethod
     def of_topic(topic: Topic) -> "Schema":
-        """A topic as it is declared."""
+        """The schema of a topic that is created as declared."""
         return Schema(
             topic.partitions,
             topic.codec,
@@ -76,12 +76,12 @@ class Schema(ControlRecord, frozen=True):
 
     @staticmethod
     def of_bytes(partitions: int, retention: int | None) -> "Schema":
-        """A topic without a type."""
+        """The schema of a topic without a type."""
         return Schema(partitions, *RAW_FORMAT, retention, partitioner=NEW_TOPICS)
 
 
 def _check_descriptors(schema: Schema) -> None:
-    """Refuses what is not a set of files in which the type is described."""
+    """Refuses descriptors that do not describe the type."""
     if not schema.descriptors:
         return
     try:

@@ -1,7 +1,8 @@
-"""What comes, as it comes, on Kafka: records are shown when they are there.
+"""The tail of a topic on Kafka: records are yielded as soon as they are there.
 
-To read a range to its end is to wait for the broker to say that nothing is left of it, for the last offset of a transaction holds no record. Whoever follows need
-not wait for that.
+A tail does not read ranges to their ends. The last offset of a transaction holds no record, so a range `[10, 14)` that ends with a transaction yields the
+records 10 to 12, and its reader would then wait up to a tenth of a second until the broker confirms that offset 13 holds none. A tail yields 10 to
+12 at once, and learns about 13 later.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,11 +11,11 @@ from typing import Literal, Protocol
 from millrace.log.contract import Records
 
 WAIT_SECONDS = 0.01
-"""Seconds for which a partition is asked that has not shown all that it holds."""
+"""Seconds that one look at a partition waits for its next record."""
 
 
 class TailableLog(Protocol):
-    """What is asked of the log."""
+    """What a tail needs of its log."""
 
     def start_offsets(self, topic: str) -> dict[int, int]:
         """The first offset still held, by partition."""
@@ -23,7 +24,7 @@ class TailableLog(Protocol):
         """One past the last offset, by partition."""
 
     def read_available(self, topic: str, partition: int, start: int, wait: float) -> tuple[Records, int]:
-        """What is there at once, and up to where that is all."""
+        """The records that arrive within `wait` seconds, and the offset up to which those are all."""
 
 
 def follow(

@@ -1,4 +1,4 @@
-"""The topics of a log on Kafka: made as they are declared, and told apart from those of others."""
+"""Topics and offsets, as brokers report them: which topics exist, where their partitions begin and end, what they accept."""
 
 import contextlib
 import logging
@@ -25,9 +25,9 @@ from millrace.log.kafka.url import Brokers
 
 _log = logging.getLogger("millrace.kafka")
 FRESH_SECONDS = 5.0
-"""Seconds for which the number of a topic's partitions is believed."""
+"""Seconds for which the number of a topic's partitions is used without asking again."""
 LIMIT_FRESH_SECONDS = 30.0
-"""Seconds for which the largest record that a topic takes is believed."""
+"""The same for the largest record that a topic accepts."""
 COMPACTED_SETTINGS = {
     "cleanup.policy": "compact",
     "segment.ms": "600000",
@@ -35,12 +35,12 @@ COMPACTED_SETTINGS = {
     "min.cleanable.dirty.ratio": "0.1",
     "retention.ms": "-1",
 }
-"""Small segments: only those that are closed are compacted, and these topics are read whole."""
+"""Segments are small, because brokers compact only closed ones, and these topics are read from the beginning."""
 _DAY = 86_400_000
 
 
 class Topics:
-    """What brokers know of topics: names, partitions, offsets."""
+    """Asks brokers about topics, and repeats the question while they do not answer."""
 
     def __init__(self, admin: AdminClient, brokers: Brokers, broker_errors: BrokerErrors) -> None:
         self._admin, self._brokers, self._broker_errors = admin, brokers, broker_errors
@@ -69,9 +69,9 @@ class Topics:
         return count
 
     def _await_partitions(self, topic: str) -> int:
-        """After a broker said that it knows no such topic: it may not have heard of it yet. 0: there is none.
+        """How many partitions a topic has that a broker does not know: a new topic reaches brokers one by one. 0: it does not exist.
 
-        A topic that any broker lists is waited for as long as brokers are; one that this process has used before, for a few seconds.
+        A topic that some broker lists is waited for within `kafka.wait`; one that this process has used before, for a few seconds.
         """
         started, has_logged = time.monotonic(), False
         missing = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"not every broker has heard of {topic!r} yet")
@@ -91,7 +91,7 @@ class Topics:
     def create(
         self, topic: str, *, partitions: int, replicas: int | None, settings: Mapping[str, str]
     ) -> bool:
-        """Makes a topic, and returns when all its partitions can be used. False: it was there already."""
+        """Creates a topic, and returns when all its partitions can be used. False: it existed already."""
         new_topic = NewTopic(
             self._brokers.kafka_name(topic), partitions, replicas or -1, config=dict(settings)
         )
@@ -124,7 +124,7 @@ class Topics:
         return created
 
     def max_record_bytes(self, topic: str) -> int | None:
-        """The largest batch of records that brokers take for a topic (`max.message.bytes`); None: they do not tell us."""
+        """The largest batch of records that a topic accepts (`max.message.bytes`); None: brokers do not answer that to this user."""
         asked_at, limit = self._limits.get(topic, (-LIMIT_FRESH_SECONDS, None))
         if time.monotonic() - asked_at < LIMIT_FRESH_SECONDS:
             return limit
@@ -138,7 +138,7 @@ class Topics:
                     )["max.message.bytes"].value
                 )
             except KafkaException as error:
-                if error.args[0].code() not in _NOT_TOLD:
+                if error.args[0].code() not in _NO_ANSWER:
                     raise
                 return None
 
@@ -149,7 +149,7 @@ class Topics:
         return self._limits[topic][1]
 
     def identity(self, topic: str) -> str | None:
-        """The id that the brokers gave the topic; believed for a few seconds. None: they do not tell us."""
+        """The id that brokers gave the topic, at most a few seconds old; None: these brokers give none."""
         asked_at, topic_id = self._ids.get(topic, (-FRESH_SECONDS, None))
         if time.monotonic() - asked_at < FRESH_SECONDS:
             return topic_id
@@ -161,7 +161,7 @@ class Topics:
             try:
                 uuid = self._single_result(futures).topic_id
             except KafkaException as error:
-                if error.args[0].code() in _NOT_TOLD:
+                if error.args[0].code() in _NO_ANSWER:
                     return None
                 raise
             return (
@@ -177,7 +177,7 @@ class Topics:
         return self._ids[topic][1]
 
     def set_retention(self, topic: str, retention: int | None) -> None:
-        """Tells the brokers how long records are kept."""
+        """Sets how long brokers keep records."""
         entries = [
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
             for key, value in retention_settings(retention).items()
@@ -209,11 +209,11 @@ class Topics:
                 f"asking for the offsets of {topic!r}", call, poll=self._refresh_metadata
             )
         except LogError:
-            self.partitions(topic, fresh=True)  # says so if the topic is gone
+            self.partitions(topic, fresh=True)  # raises `TopicMissing` if the topic is gone
             raise
 
     def position(self, topic: str, partition: int, spec: OffsetSpec) -> int:
-        """The same of one partition."""
+        """The same for one partition."""
         wanted = {TopicPartition(self._brokers.kafka_name(topic), partition): spec}
 
         def call() -> int:
@@ -226,7 +226,7 @@ class Topics:
     def _request_offsets(
         self, topic: str, wanted: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel
     ) -> dict[int, int]:
-        """What brokers say of some partitions of a topic. That none of them leads any passes, unless the topic is gone; so does that one of them has not heard of a topic which others know."""
+        """One attempt to get offsets. A partition without a leader, or a broker that does not know the topic yet, is an error that may pass."""
         futures = self._admin.list_offsets(
             dict(wanted), isolation_level=isolation, request_timeout=REQUEST_SECONDS
         )
@@ -237,11 +237,11 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() not in (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART):
                 raise
-            self.partitions(topic, fresh=True)  # says so if the topic is gone
+            self.partitions(topic, fresh=True)  # raises `TopicMissing` if the topic is gone
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, error.args[0].str())) from error
 
     def await_visible(self, partitions: Collection[tuple[str, int]], *, within: float) -> None:
-        """Returns when what was committed to these partitions can be read; Kafka says that a transaction is committed a moment before."""
+        """Returns when a commit to these partitions can be read: brokers confirm a commit a moment before they show it to readers."""
         topic_partitions = [TopicPartition(topic, partition) for topic, partition in partitions]
 
         def offsets(isolation: IsolationLevel) -> dict[tuple[str, int], int]:
@@ -255,7 +255,7 @@ class Topics:
                 for topic_partition, future in futures.items()
             }
 
-        with contextlib.suppress(KafkaException):  # it is committed all the same
+        with contextlib.suppress(KafkaException):  # the commit holds all the same
             targets = offsets(IsolationLevel.READ_UNCOMMITTED)
             wait_until(
                 lambda: all(
@@ -267,7 +267,7 @@ class Topics:
             )
 
     def remove_before(self, topic: str, offsets: Mapping[int, int]) -> None:
-        """Removes the front of partitions. Where that is not allowed, brokers do it in their own time."""
+        """Removes the records before an offset of each partition. Where that is not allowed, brokers remove them later, by whole segments."""
         wanted = [
             TopicPartition(self._brokers.kafka_name(topic), number, offset)
             for number, offset in offsets.items()
@@ -277,7 +277,7 @@ class Topics:
                 future.result(2 * REQUEST_SECONDS)
 
     def with_leaders(self, topics: Mapping[str, object]) -> dict[str, int]:
-        """Of these topics, those of which every partition has a leader now, and how many partitions they have."""
+        """Those topics of which every partition has a leader now, with the number of their partitions."""
         listed = self._list_metadata().topics
         metadata = {topic: listed.get(self._brokers.kafka_name(topic)) for topic in topics}
         return {
@@ -289,9 +289,9 @@ class Topics:
         }
 
     def expire(self, topic: str, partitions: int, clock: tuple[int, int | None], retention: int) -> None:
-        """Removes what is older than both we and the brokers say that it is kept. One attempt: it is only housekeeping.
+        """Removes records that are older than both the published retention and that of the brokers. One attempt: this is housekeeping.
 
-        `clock`: the time, and where it is known how much time has passed: that, as in `Log.expire`.
+        `clock`: `now` and `elapsed` of `Log.expire`.
         """
         full = self._brokers.kafka_name(topic)
         now, elapsed = clock
@@ -302,7 +302,9 @@ class Topics:
                     self._admin.describe_configs([wanted], request_timeout=HOUSEKEEPING_SECONDS)
                 )["retention.ms"].value
             )
-            if broker_retention < 0:  # for ever: what the control topic says is not enough to remove anything
+            if (
+                broker_retention < 0
+            ):  # for ever: a published retention alone, which may be forged, removes nothing
                 return
 
             def request(spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, Any]:
@@ -360,7 +362,7 @@ class Topics:
         return self._broker_errors.retry(f"asking for topic {topic!r}", call, poll=self._refresh_metadata)
 
     def _refresh_metadata(self) -> None:
-        """Before another attempt. Who leads a partition is asked anew: offsets are asked of whom the client remembers, who may have been replaced."""
+        """Before another attempt: asks anew who leads each partition, as the client sends requests to the leader that it remembers."""
         self._admin.poll(0)
         with contextlib.suppress(KafkaException):
             self._admin.list_topics(timeout=1)
@@ -371,27 +373,27 @@ class Topics:
 
 
 _NO_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
-_NOT_TOLD = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, *_NO_TOPIC}
-"""Not every user may ask for settings; and a broker may not have heard of a topic yet."""
+_NO_ANSWER = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, *_NO_TOPIC}
+"""Not every user may ask for settings, and a broker may not know a new topic yet."""
 
 
 def _offset_of(future: "Future[Any]") -> int:
-    """What a broker said. While leaders change places, an answer may hold neither an offset nor an error: it is asked for again."""
+    """The offset of an answer. While leadership moves, an answer may hold neither an offset nor an error: then the request is repeated."""
     offset: int = future.result(2 * REQUEST_SECONDS).offset
     if offset <= OFFSET_INVALID:
-        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no offset was said"))
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "the answer holds no offset"))
     return offset
 
 
 def retention_settings(retention: int | None) -> dict[str, str]:
-    """How long records are kept, in Kafka's words. Brokers remove whole segments, so segments must not be longer than that."""
+    """The settings of a topic that keeps records for so long. Brokers remove whole segments, so a segment covers a quarter of it at most."""
     if retention is None:
         return {"retention.ms": "-1"}
     return {"retention.ms": str(retention), "segment.ms": str(min(max(retention // 4, 60_000), 7 * _DAY))}
 
 
 def wait_until(condition: Callable[[], bool], *, within: float, every: float = 0.02) -> bool:
-    """Whether something comes true soon."""
+    """Whether the condition becomes true within so many seconds."""
     deadline = time.monotonic() + within
     while not condition():
         if time.monotonic() > deadline:

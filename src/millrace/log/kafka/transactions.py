@@ -1,4 +1,22 @@
-"""One writer of each name: what it commits together is there together, or not at all."""
+"""Commits a batch to Kafka: its records and its marker in one transaction (`KafkaWriter._transact`).
+
+All results, late rows, dead letters and the status of a batch are one transaction with the marker, a record of `millrace.markers` that holds
+the number of the batch. A run that starts again reads the marker and does not write that batch a second time.
+
+Only one writer of a name may commit. Two mechanisms work together:
+
+    Kafka's fencing     A producer that begins with the same transactional id fences the older one, and aborts its open transaction. But
+                        brokers also fence a producer whose transaction took longer than `TRANSACTION_MS`, though nobody replaced it.
+    Epoch and owner     Each takeover writes a marker with a higher epoch and a random owner. A fenced writer reads the last marker: with another
+                        owner and no lower epoch it was replaced and raises `Fenced`; else it starts a new producer and repeats the commit.
+
+    A takes over: epoch 1, owner a.  Commits 4.  Its machine sleeps while it commits 5.
+    B takes over: Kafka fences A and aborts 5.   B reads marker 4, writes (4, epoch 2, owner b), and commits 5 and 6.
+    A wakes up:   its commit of 5 is refused.    It reads (6, epoch 2, owner b), and raises `Fenced`. Batch 5 is there once.
+
+A commit whose answer is lost (the connection broke while brokers committed) is in doubt. It is never repeated blindly: if the last marker is
+the writer's own and not older than the batch, the batch is in the log.
+"""
 
 import contextlib
 import time
@@ -25,29 +43,29 @@ PreparedRecords = list[PartitionRecords]
 
 
 class TransactionalLog(Protocol):
-    """What a writer asks of its log."""
+    """What a writer needs of its log."""
 
     broker_errors: BrokerErrors
 
     def transactional_producer(self, name: str) -> Producer:
-        """A producer with the writer's name."""
+        """A producer that fences older ones of the same name."""
 
     def prepare(self, batches: Mapping[str, OutgoingRecords]) -> PreparedRecords:
-        """What goes where; raises where something cannot."""
+        """The records for each partition; raises where a topic is missing or a record is too large."""
 
     def marker(self, name: str) -> CommitMarker | None:
-        """What was committed last under a name."""
+        """The last marker that was committed under a name."""
 
     def kafka_name(self, topic: str) -> str:
         """A topic as Kafka knows it."""
 
     def await_visible(self, parts: PreparedRecords) -> None:
-        """Returns when what was committed can be read."""
+        """Returns when the records of a commit can be read."""
 
 
 @dataclass
 class _DeliveryErrors:
-    """What could not be delivered, and why."""
+    """Errors of records that could not be delivered; records of an aborted transaction are not errors."""
 
     errors: list[KafkaError] = field(default_factory=list)
 
@@ -57,25 +75,23 @@ class _DeliveryErrors:
 
 
 class KafkaWriter:
-    """A `Writer` on Kafka: a transactional producer, and a marker in each transaction.
-
-    Brokers fence a producer when another of its name begins, and also when its transaction took too long. So a fenced writer looks who owns the
-    name: if it still does, nobody has taken over, and it goes on.
-    """
+    """A `Writer` on Kafka: a transactional producer, and a marker in each transaction."""
 
     def __init__(self, log: TransactionalLog, name: str) -> None:
-        """Takes over: the older writer of the name is fenced, and what it had not committed is aborted."""
+        """Takes over: the older writer of the name is fenced, and its open transaction is aborted."""
         self._log, self._name = log, name
         self._delivery = _DeliveryErrors()
         self._in_doubt = False
-        """Whether the last commit failed, so that it is unknown what became of it."""
+        """Whether the last commit raised, so that its transaction may be in the log or not."""
         self._producer = self._start_producer()
         while not self._claim_name():
             pass
 
     def _claim_name(self) -> bool:
-        """Makes the name its own. If it is fenced meanwhile, what was committed last must be asked again: the older writer, not yet aware of
-        having been replaced, may have gone on.
+        """Commits a marker with a higher epoch. False: this writer was fenced meanwhile, and must read the last marker again.
+
+        The older writer may have committed a batch after its marker was read here: it was not fenced yet, or it recovered from being fenced
+        because no newer marker was in the log.
         """
         previous = self._log.marker(self._name) or CommitMarker(-1, 0, "")
         self._own_marker = CommitMarker(previous.marker, previous.epoch + 1, uuid.uuid4().hex)
@@ -95,13 +111,13 @@ class KafkaWriter:
         self._log.await_visible(parts)
 
     def close(self) -> None:
-        """Lets go of the broker; nothing is written."""
-        with contextlib.suppress(KafkaException, SystemError):  # a producer that was fenced says so once more
+        """Closes the connection; nothing is written."""
+        with contextlib.suppress(KafkaException, SystemError):  # a fenced producer raises once more
             self._producer.purge()
             self._producer.flush(REQUEST_SECONDS)
 
     def _commit_once(self, parts: PreparedRecords, marker: CommitMarker, now: int | None) -> None:
-        """Attempts the transaction until it is in the log, by whichever attempt."""
+        """Repeats the transaction until it is in the log, whichever attempt put it there."""
         if self._in_doubt and self._is_committed(marker):
             return
         self._in_doubt = True
@@ -111,7 +127,7 @@ class KafkaWriter:
     def _commit_or_recover(
         self, parts: PreparedRecords, marker: CommitMarker, now: int | None, *, retry_if_fenced: bool = True
     ) -> bool:
-        """False: it was fenced, has become the one once more, and was not to try `again`."""
+        """True: committed. False: fenced though it still owns the name, and `retry_if_fenced` is off."""
         started, has_logged = time.monotonic(), False
         action = f"writer {self._name!r}: committing {marker.marker}"
         while True:
@@ -135,6 +151,7 @@ class KafkaWriter:
                 return True
 
     def _transact(self, parts: PreparedRecords, marker: CommitMarker, now: int | None) -> None:
+        """The transaction itself: begins, sends records and marker, commits. Killed anywhere before the end, it leaves nothing."""
         self._delivery.errors.clear()
         self._producer.begin_transaction()
         fault_points.at("begun")
@@ -156,7 +173,7 @@ class KafkaWriter:
         fault_points.at("committed")
 
     def _call_until_done(self, call: Callable[[], None]) -> None:
-        """A call that timed out goes on where it was when it is called again."""
+        """Repeats a call that timed out: the client library continues it where it was."""
         started, has_logged = time.monotonic(), False
         while True:
             try:
@@ -181,7 +198,10 @@ class KafkaWriter:
                 ) from exception
 
     def _is_committed(self, marker: CommitMarker) -> bool:
-        """After being fenced: whether the marker is in the log all the same. `Fenced` if another has taken over."""
+        """Whether a commit in doubt is in the log; `Fenced` if another writer has taken over. Replaces the producer.
+
+        The marker is read twice. The new producer ends the old one's open transaction, so only the second answer is final.
+        """
         self._check_owner(marker)
         self._producer = self._start_producer()
         last_marker = self._check_owner(marker)
@@ -192,6 +212,7 @@ class KafkaWriter:
         )
 
     def _check_owner(self, marker: CommitMarker) -> CommitMarker | None:
+        """The last marker of the name; `Fenced` if another writer has taken over."""
         last_marker = self._log.marker(self._name)
         if (
             last_marker is not None
@@ -213,12 +234,12 @@ class KafkaWriter:
         return producer
 
     def _root_cause(self, error: KafkaError) -> KafkaError:
-        """Why a transaction failed: that a record could not be delivered says more than that the transaction must be aborted."""
+        """Why a transaction failed: the error of a record that could not be delivered, rather than that the transaction must be aborted."""
         return self._delivery.errors[0] if self._delivery.errors and not needs_new_producer(error) else error
 
 
 def _kafka_error(exception: KafkaException | SystemError) -> KafkaError:
-    """What the client library says. A fatal error that comes up while deliveries are reported is wrapped by Python itself."""
+    """The error of the client library. Python wraps one that is raised while deliveries are reported into a `SystemError`."""
     inner = exception.__cause__ if isinstance(exception, SystemError) else exception
     if not isinstance(inner, KafkaException):
         raise exception

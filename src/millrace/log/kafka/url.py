@@ -6,21 +6,21 @@ from millrace.errors import ConfigError, DefinitionError
 from millrace.topics import check_name
 
 SCHEMAS = "millrace.schemas"
-"""The compacted topic that says what each other topic holds."""
+"""The compacted topic of schemas: what each other topic holds."""
 MARKERS = "millrace.markers"
-"""The compacted topic of what writers have committed."""
+"""The compacted topic of what each writer has committed last."""
 
 
 @dataclass(frozen=True)
 class Brokers:
-    """Brokers, and what the names of all topics of a log begin with."""
+    """The addresses of brokers, and the prefix of the names of all topics of a log."""
 
     servers: str
     prefix: str = ""
 
     @property
     def url(self) -> str:
-        """What opens the same log."""
+        """The URL that opens the same log."""
         return f"kafka://{self.servers}" + (f"/{self.prefix.removesuffix('.')}" if self.prefix else "")
 
     def kafka_name(self, topic: str) -> str:
@@ -28,7 +28,7 @@ class Brokers:
         return self.prefix + topic
 
     def log_name(self, topic: str) -> str | None:
-        """A topic of Kafka's as we know it; None: it is not part of this log, or none that users should mind."""
+        """The name in the log of one of Kafka's topics; None: it belongs to another log, or to Kafka or millrace themselves."""
         if not topic.startswith(self.prefix) or topic.startswith("__"):
             return None
         name = topic.removeprefix(self.prefix)
@@ -36,7 +36,7 @@ class Brokers:
 
 
 def parse_url(url: str) -> Brokers:
-    """The place that a URL names."""
+    """The brokers and the prefix that a URL names."""
     rest = url.removeprefix("kafka://")
     servers, _, prefix = rest.partition("/")
     if "@" in servers:
