@@ -132,7 +132,7 @@ def test_a_consumer_without_our_code_reads_what_we_wrote(log: KafkaLog, brokers:
     log.append(
         "stops", encode(STOPS, pl.DataFrame({"name": ["Kamppi", "Pasila"], "event_time": [1_000, 2_000]}))
     )
-    program = Path(__file__).parents[2] / "docs" / "examples" / "read_without_millrace.py"
+    program = Path(__file__).parents[3] / "docs" / "examples" / "read_without_millrace.py"
     assert "import millrace" not in program.read_text()
     read = subprocess.run(
         [sys.executable, program, brokers.servers, "stops", log.kafka_name("")],
