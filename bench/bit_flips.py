@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from shutil import rmtree
 
-from bench.killable_runs import DAMAGED, PATIENCE, RUN, run_once
+from bench.killable_runs import DAMAGED, RUN, TIME_LIMIT, run_once
 from bench.verifying import compare
 from millrace.errors import LogDamaged, RunFailed
 from millrace.log import open_log
@@ -50,10 +50,10 @@ def _run_on_copy(copy: Path) -> str:
         target=run_once, args=(f"embedded:{copy / 'log'}", str(copy / "state"), "", True), daemon=True
     )
     process.start()
-    process.join(PATIENCE)
+    process.join(TIME_LIMIT)
     if process.is_alive():
         process.kill()
-        raise RunFailed(f"a run over a damaged copy did not end within {PATIENCE:.0f} s")
+        raise RunFailed(f"a run over a damaged copy did not end within {TIME_LIMIT:.0f} s")
     if process.exitcode == DAMAGED:
         return "refused"
     if process.exitcode != 0:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.city_flow import status_ends
 from bench.feed import feed_events
-from bench.killable_runs import PATIENCE, RUN, Fault, KillableRuns, ReportLine, result_times_since
+from bench.killable_runs import RUN, TIME_LIMIT, Fault, KillableRuns, ReportLine, result_times_since
 from bench.verifying import compare
 from millrace.devtools import brokers
 from millrace.errors import RunFailed
@@ -35,7 +35,7 @@ _CUTTER = "ss"
 def restart_broker(cluster: brokers.Cluster, node: brokers.BrokerNode) -> brokers.Cluster:
     """Stops one broker as an operator would, and starts it again; returns when it answers."""
     brokers.stop(replace(cluster, nodes=(node,)))
-    return brokers.restart(cluster, node.id, timeout=PATIENCE)
+    return brokers.restart(cluster, node.id, timeout=TIME_LIMIT)
 
 
 def kill_all(cluster: brokers.Cluster) -> None:
@@ -69,7 +69,7 @@ class BrokerFaults(KillableRuns):
             began = time.monotonic()
             self._note_recovery("broker killed", began, process)
             self.tally.kills["broker killed"] += 1
-            self.cluster = brokers.restart(cluster, victim.id, timeout=PATIENCE)
+            self.cluster = brokers.restart(cluster, victim.id, timeout=TIME_LIMIT)
             self._note_recovery("broker back", time.monotonic(), process)
         self._say(f"kill {sum(self.tally.kills.values())}: broker {victim.id}; it is back")
 
@@ -100,7 +100,7 @@ class BrokerFaults(KillableRuns):
             self.cluster = brokers.restart(
                 self._running_brokers(),
                 *(node.id for node in self._running_brokers().nodes),
-                timeout=PATIENCE,
+                timeout=TIME_LIMIT,
             )
             self._check_alive(process)
             self._note_recovery("all brokers down", time.monotonic(), process)
@@ -112,7 +112,7 @@ class BrokerFaults(KillableRuns):
         Events come from the first moment on, too. Each run has topics of its own, and its results are verified.
         """
         first_folder = self._folder.parent / f"first-{time.monotonic_ns()}"
-        fresh = brokers.start(first_folder / "kafka", brokers=3, port=0, timeout=PATIENCE)
+        fresh = brokers.start(first_folder / "kafka", brokers=3, port=0, timeout=TIME_LIMIT)
         try:
             with contextlib.ExitStack() as stack:
                 for number in range(FIRST_STARTS):

@@ -25,7 +25,7 @@ from pathlib import Path
 from bench.bit_flips import flip_bits
 from bench.city_flow import read_statuses, status_ends
 from bench.feed import feed_events
-from bench.killable_runs import PATIENCE, RUN, settings
+from bench.killable_runs import RUN, TIME_LIMIT, settings
 from bench.local_chaos import KINDS, FaultPlan, run_faults
 from bench.verifying import Verdict, compare, make_job
 from millrace.config import Settings
@@ -91,7 +91,7 @@ def kill_spark(
                 f"kill {number + 1} of {kills}: {target}, {killed} processes{recovery}; results reach {results_end(log)}"
             )
     with _start_run(folder, log_url, "--until-caught-up") as child:
-        if child.wait(PATIENCE) != 0:
+        if child.wait(TIME_LIMIT) != 0:
             raise RunFailed(f"the last run did not catch up; see {folder}/state/{RUN}/spark.log")
     verdict = compare(log, kills)
     log.close()
@@ -170,7 +170,7 @@ def kill_tree(root: int) -> int:
 
 def _wait_for_batches(log: Log, child: subprocess.Popen[bytes], count: int) -> None:
     """Returns when the run has committed so many batches more. That a topic grows says less: on Kafka a transaction that is taken back takes up room, too."""
-    deadline, upto = time.monotonic() + PATIENCE, status_ends(log, RUN)
+    deadline, upto = time.monotonic() + TIME_LIMIT, status_ends(log, RUN)
     while count > 0:
         now = status_ends(log, RUN)
         if now != upto:
@@ -178,13 +178,13 @@ def _wait_for_batches(log: Log, child: subprocess.Popen[bytes], count: int) -> N
         if child.poll() is not None:
             raise RunFailed(f"the run ended by itself, with code {child.returncode}")
         if time.monotonic() > deadline:
-            raise RunFailed(f"no result for {PATIENCE:.0f} s")
+            raise RunFailed(f"no result for {TIME_LIMIT:.0f} s")
         time.sleep(0.02)
 
 
 def _wait_for_standby(child: subprocess.Popen[bytes], folder: Path) -> None:
     """Returns when a second session has done a batch for practice."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIME_LIMIT
     while True:
         drivers = sorted(
             (pid for pid in list_tree(child.pid) if _process_kind(pid) == "driver"), key=_start_time
@@ -192,17 +192,17 @@ def _wait_for_standby(child: subprocess.Popen[bytes], folder: Path) -> None:
         if len(drivers) > 1 and list((folder / "state" / RUN / "scratch").glob("*/rehearsal/reaches.json")):
             return
         if child.poll() is not None or time.monotonic() > deadline:
-            raise RunFailed(f"no session stood by within {PATIENCE:.0f} s")
+            raise RunFailed(f"no session stood by within {TIME_LIMIT:.0f} s")
         time.sleep(0.1)
 
 
 def _wait_for_death(child: subprocess.Popen[bytes]) -> None:
     """Returns when the driver at work is gone."""
-    deadline, first = time.monotonic() + PATIENCE, None
+    deadline, first = time.monotonic() + TIME_LIMIT, None
     while first is None or _find_driver(child.pid) == first:
         first = first or _find_driver(child.pid)
         if child.poll() is not None or time.monotonic() > deadline:
-            raise RunFailed(f"its driver did not die within {PATIENCE:.0f} s")
+            raise RunFailed(f"its driver did not die within {TIME_LIMIT:.0f} s")
         time.sleep(0.02)
 
 
@@ -256,7 +256,7 @@ def inject_faults_on_kafka(
     say: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Starts brokers, and torments the local runner as the script says, or kills Spark so many times."""
-    cluster = kafka.start(folder / "kafka", brokers=brokers, port=0, timeout=PATIENCE)
+    cluster = kafka.start(folder / "kafka", brokers=brokers, port=0, timeout=TIME_LIMIT)
     try:
         if on == "spark":
             victims = VICTIMS[1:] + DRIVER_STEPS + VICTIMS[:1]

@@ -32,17 +32,17 @@ PACE = 0.05
 """Seconds between two appends."""
 BLOCK = 20
 """Seconds of events that are made at a time."""
-PATIENCE = 180.0
+TIME_LIMIT = 180.0
 """Seconds that jobs have to complete their first batch, on a machine that is busy with other things."""
 ARRIVAL_EVERY = 33
 """One of so many positions is an arrival, too."""
 _TERMINUS = 60.17, 24.94
 _JOB_PATHS = {"final-stop-distribution": f"{__name__}:final_stop_distribution"}
-"""How `millrace run` is told of jobs that need more than their name."""
+"""Arguments of `millrace run` for jobs that need more than their name."""
 
 
 def topics_read_by(jobs: Sequence[str]) -> dict[str, Topic]:
-    """The topics that the jobs read, by name; whoever asks for a job without markers is told."""
+    """The topics that the jobs read, by name; refuses a job without markers."""
     if unknown := [job for job in jobs if job not in MARKERS]:
         raise DefinitionError(
             f"{', '.join(unknown)}: no markers are known for this job; there are some for {', '.join(MARKERS)}"
@@ -64,7 +64,7 @@ def log_for(url: str | None, folder: Path) -> Iterator[tuple[str, tuple[int, ...
 
 
 class BackgroundThread(threading.Thread):
-    """Something that goes on until told to stop."""
+    """Something that runs until it is stopped."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -72,7 +72,7 @@ class BackgroundThread(threading.Thread):
         self.problem: Exception | None = None
 
     def run(self) -> None:
-        """Keeps what goes wrong for whoever waits."""
+        """Keeps an error for the waiting thread."""
         try:
             self.do_work()
         except Exception as error:  # noqa: BLE001 - it is raised where it is heard
@@ -185,16 +185,16 @@ def start_run(
 
 def await_batch(log: Log, name: str, child: subprocess.Popen[bytes], folder: Path) -> None:
     """Returns when the run has completed a batch."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIME_LIMIT
     while not read_statuses(log, name, {}):
         if child.poll() is not None or time.monotonic() > deadline:
             output = (folder / "run.log").read_text(errors="replace").strip()
-            raise RunFailed(f"the run completed no batch within {PATIENCE:.0f} s: {output[-500:]}")
+            raise RunFailed(f"the run completed no batch within {TIME_LIMIT:.0f} s: {output[-500:]}")
         time.sleep(0.1)
 
 
 def status_ends(log: Log, name: str) -> dict[int, int]:
-    """How much a run has said of itself, by partition."""
+    """The end offsets of a run's status topic, by partition."""
     try:
         return log.end_offsets(status_topic(name))
     except TopicMissing:
@@ -202,7 +202,7 @@ def status_ends(log: Log, name: str) -> dict[int, int]:
 
 
 def read_statuses(log: Log, name: str, start: Mapping[int, int]) -> list[Status]:
-    """What a run said of its batches from `start` on, in its order."""
+    """The statuses of a run's batches from `start` on, in order."""
     parts = [
         parse_statuses(log.read(status_topic(name), partition, start.get(partition, 0), end))
         for partition, end in status_ends(log, name).items()

@@ -25,7 +25,7 @@ from millrace.errors import Fenced, LogDamaged, RunFailed, StateUnreadable
 from millrace.log import Log, fault_points, open_log
 
 RUN = "chaos"
-PATIENCE = 240.0
+TIME_LIMIT = 240.0
 """Seconds for whatever must happen in the end; more than it takes on a starved machine."""
 WAIT = "4m"
 """How long runs wait for brokers: on a starved machine these may take longer to start again than `kafka.wait` is by default."""
@@ -35,7 +35,7 @@ DAMAGED = 4
 FENCED = 3
 """The exit code of a run that found itself replaced."""
 ReportLine = Callable[[str], None]
-"""Takes a line for whoever watches."""
+"""Receives a line of output."""
 Fault = Callable[[], object]
 """Inflicts a fault once, and returns when the run has recovered."""
 
@@ -201,10 +201,10 @@ class KillableRuns:
         return ""
 
     def _wait_for(self, condition: Callable[[], bool], failure: str) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIME_LIMIT
         while not condition():
             if time.monotonic() > deadline:
-                raise RunFailed(f"{failure} within {PATIENCE:.0f} s; it said: {self._last_output()}")
+                raise RunFailed(f"{failure} within {TIME_LIMIT:.0f} s; it said: {self._last_output()}")
             time.sleep(0.02)
 
 

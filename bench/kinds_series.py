@@ -146,7 +146,7 @@ def _count_batch(meter: Meter, results: Results) -> None:
 def _make_spark_runner(spark: Any) -> RunJob:
     from bench.spark_foreground import run
 
-    def go(job: Job, settings: Settings, meter: Meter | None) -> None:
+    def run_batch(job: Job, settings: Settings, meter: Meter | None) -> None:
         if meter is None:
             run([job], settings=settings, take_over=True, spark=spark, until_caught_up=True)
             return
@@ -159,7 +159,7 @@ def _make_spark_runner(spark: Any) -> RunJob:
             stop=lambda: meter.is_full,
         )
 
-    return go
+    return run_batch
 
 
 if __name__ == "__main__":

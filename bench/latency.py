@@ -1,4 +1,4 @@
-"""How long results take: from an event to whoever reads what is committed, and how much of that is neither the window's doing nor the watermark's.
+"""How long results take: from an event to a reader of committed results, and how much of that exceeds the delay of window and watermark.
 
 Events flow at the pace of a city (`scale` times), markers among them; jobs run as they always do, in a process of their own. The floor of a result is the
 moment when the record was appended that moved the low watermark past what the result waits for: no system could have been earlier.

@@ -136,7 +136,7 @@ async def _measure(log: Log, port: int, load: ViewerLoad, settle: float, seconds
 
 
 async def _append_results(log: Log, load: ViewerLoad, appended: dict[int, float], seconds: float) -> None:
-    """A part of the cells every half second, each with a window of its own so that its arrival can be told."""
+    """A part of the cells every half second, each with a window of its own, so that its arrival can be recognized."""
     cells, share, until, round_number = (
         load.cells,
         int(load.cells_per_s * PACE),

@@ -159,36 +159,12 @@ def folder_of(path: Path) -> str:
 NOT_YET: dict[str, frozenset[str]] = {
     "names": frozenset(
         {
-            "bench",
-            "src/millrace",
-            "src/millrace/devtools",
-            "src/millrace/ingest",
-            "src/millrace/log",
-            "src/millrace/testing",
-            "tests/cli",
-            "tests/devtools",
-            "tests/ingest",
             "tests/log",
-            "tests/peers",
-            "tests/serve",
-            "tests/transit",
         }
     ),
     "phrases": frozenset(
         {
-            "bench",
-            "src/millrace",
-            "src/millrace/aggregates",
-            "src/millrace/devtools",
-            "src/millrace/engine",
-            "src/millrace/graph",
-            "src/millrace/ingest",
-            "src/millrace/log",
-            "src/millrace/lookups",
             "src/millrace/runners",
-            "src/millrace/serve",
-            "src/millrace/testing",
-            "src/millrace/transit",
             "tests",
             "tests/benchmarks",
             "tests/cli",

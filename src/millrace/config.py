@@ -283,7 +283,7 @@ SECTIONS: dict[str, type[_Section]] = {
 }
 
 _SettingEntry = tuple[str, str, object, str]
-"""A section, a key, a value, and who said so."""
+"""A section, a key, a value, and its source."""
 
 
 def load(path: Path | None = None, *, env: Mapping[str, str] | None = None) -> Settings:
@@ -404,7 +404,7 @@ def _merge_client_settings(earlier: object, later: object) -> object:
 def _explain(
     location: tuple[str, ...], kind: str, message: str, value: object, sources: dict[tuple[str, ...], str]
 ) -> str:
-    """One line: who said it, the key, the value, and what is allowed."""
+    """One line: source, key, value, and what is allowed."""
     source = sources.get(location[:2]) or sources.get(location[:1], "settings")
     if any(map(is_secret, location)):
         value = Secret("")

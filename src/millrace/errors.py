@@ -21,7 +21,7 @@
     ├── InputError           a file or recording that cannot be read
     ├── PatternFailed        a pattern met events with which it cannot go on
     │   └── NoPlaceToSkip    it is to skip to an event that a match does not have
-    ├── LookupFailed         a key could not be answered, and the job said that this stops it
+    ├── LookupFailed         a key could not be answered, and on_error='fail' stops the job
     └── RunFailed            a query stopped and did not recover
         └── JobQuarantined   a job was stopped by its own code; those beside it went on
 
@@ -106,7 +106,7 @@ class InputError(MillraceError):
 
 
 class LookupFailed(MillraceError):
-    """A key could not be answered, and the job said that this stops it."""
+    """A key could not be answered, and `on_error="fail"` stops the job."""
 
 
 class PatternFailed(MillraceError):

@@ -188,7 +188,7 @@ def call_processor(processor: Processor, ctx: Context, call: Callable[[], None])
 def check_processor(
     processor: Processor, keys: tuple[str, ...], reserved: frozenset[str]
 ) -> dict[str, pl.Schema]:
-    """The columns of each output; refuses what is no processor, and columns that results have anyway."""
+    """The columns of each output. Refuses anything that is not a processor, and columns that every result has."""
     if not isinstance(processor, Processor):
         problem = (
             f"{processor!r} is not a processor"

@@ -57,7 +57,9 @@ def read(topic: Topic, *, watermark: Watermark | None = None) -> Stream:
         description = f"read({topic.name}, watermark={watermark})"
         expr = watermark.expr
         watermark = watermark.with_dtype(
-            graph.apply_to_no_rows(lambda frame: frame.select(said=expr), schema, description).schema["said"]
+            graph.apply_to_no_rows(lambda frame: frame.select(watermark=expr), schema, description).schema[
+                "watermark"
+            ]
         )
         clock = watermark.clock()
         graph.apply_to_no_rows(lambda frame: frame.select(clock), schema, description)
@@ -128,8 +130,8 @@ class Stream(AggregationMethods):
     def lookup(self, fn: Callable[..., Any], *keys: str, **options: Unpack[lookups.LookupOptions]) -> Stream:
         """Adds columns that `fn` answers: given the values of `keys`, it returns a dict, a dataclass or None, and may be `async`.
 
-        Each different key of a batch is asked for once, several at the same time; the order of rows is kept. The columns are null where there
-        is no answer. The options, each with its default, are in `millrace.lookups.LookupOptions`.
+        Each different key of a batch is asked for once, several at the same time; the order of rows is kept. Keys without an answer
+        get null columns. The options, each with its default, are in `millrace.lookups.LookupOptions`.
         """
         spec = lookups.make_lookup(fn, keys, options, self.node.schema)
         node = stateless.build_stateless(

@@ -1,4 +1,4 @@
-"""Topic: a name, an event type, a key; said once."""
+"""Topics: name, event type and key, declared once."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias

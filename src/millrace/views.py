@@ -43,7 +43,7 @@ class View:
     legend: str = ""
     """What the first value means. By default the title."""
     unit: str = ""
-    """Of the first value, where it is no count: `s`, `m/s²`."""
+    """The unit of the first value, unless it is a count: `s`, `m/s²`."""
     shows: Literal["window", "newest"] | None = None
     """`window`: the results of one window, the newest that is complete. `newest`: of each key the newest result, for matches, sessions and rows
     without windows, which do not end together. By default `newest` for points and `window` for all others."""

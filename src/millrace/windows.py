@@ -98,7 +98,7 @@ class Sliding(WindowFn):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Unaligned(WindowFn):
-    """Sliding windows whose offset is said by each row, so that not all keys end theirs at the same time."""
+    """Sliding windows whose offset comes from each row, so that keys end theirs at different times."""
 
     size: int
     every: int

@@ -43,7 +43,7 @@ def test_a_run_that_ends_by_itself_is_not_taken_for_one_with_results(trial: Tria
 
 @pytest.mark.slow
 def test_a_result_is_awaited_for_a_limited_time(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.killable_runs.PATIENCE", 2.0)
+    monkeypatch.setattr("bench.killable_runs.TIME_LIMIT", 2.0)
     with pytest.raises(RunFailed, match="no result within 2 s"):  # no events come
         trial.await_result_of_a_run()
     monkeypatch.undo()

@@ -191,7 +191,7 @@ def aggregations(chance: random.Random, flow: Flow) -> Case:
     chosen = {f"a{place}": an_aggregate(chance) for place in range(chance.randint(1, 4))}
     made = stream.group_by(*keys).aggregate(**{name: one for name, (one, _) in chosen.items()})
     columns = (*keys, *BOUNDS)
-    query = f"SELECT {', '.join((*columns, *(said for _, said in chosen.values())))} FROM {table} GROUP BY {', '.join((*columns, 'session'))}"
+    query = f"SELECT {', '.join((*columns, *(expressions for _, expressions in chosen.values())))} FROM {table} GROUP BY {', '.join((*columns, 'session'))}"
     return Case(made, query, (*columns, *chosen), columns if accumulation == "accumulating" else None)
 
 
@@ -247,11 +247,11 @@ def sides(keys: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[str, ..
     """The columns of a join, what each is in SQL, and when keys meet."""
     right = [c for c in ROWS if c not in theirs]
     columns = (*keys, *(c for c in ROWS if c not in keys), *(f"{c}_right" for c in right))
-    said = [f"coalesce(l.{one}, r.{other})" for one, other in zip(keys, theirs, strict=True)]
-    said += [f"l.{c}" for c in ROWS if c not in keys] + [f"r.{c}" for c in right]
+    expressions = [f"coalesce(l.{one}, r.{other})" for one, other in zip(keys, theirs, strict=True)]
+    expressions += [f"l.{c}" for c in ROWS if c not in keys] + [f"r.{c}" for c in right]
     return (
         columns,
-        tuple(said),
+        tuple(expressions),
         " AND ".join(f"l.{one} = r.{other}" for one, other in zip(keys, theirs, strict=True)),
     )
 
@@ -266,9 +266,9 @@ def window_joins(chance: random.Random, flow: Flow) -> Case:
     window, beside = a_sliding(chance, flow)
     accumulation: Accumulation = chance.choice(["accumulating", "retracting"])
     left = left.window(window, trigger=a_trigger(chance, flow.unit), accumulation=accumulation)
-    columns, said, meet = sides(keys, theirs)
+    columns, expressions, meet = sides(keys, theirs)
     query = (
-        f"SELECT {', '.join(said)}, coalesce(l.window_start, r.window_start), coalesce(l.window_end, r.window_end) "
+        f"SELECT {', '.join(expressions)}, coalesce(l.window_start, r.window_start), coalesce(l.window_end, r.window_end) "
         f"FROM {beside(first)} l {how} JOIN {beside(second)} r ON {meet} AND l.window_end = r.window_end"
     )
     return Case(left.group_by(*keys).join(right.group_by(*theirs), how=how), query, (*columns, *BOUNDS))
@@ -289,8 +289,8 @@ def pane_joins(chance: random.Random, flow: Flow) -> Case:
         .join(right.group_by(*theirs).aggregate(m=aggregates.sum("v")).group_by(*theirs), how=how)
     )
 
-    def grouped(table: str, by: tuple[str, ...], said: str) -> str:
-        return f"(SELECT {', '.join((*by, *BOUNDS))}, {said} FROM {beside(table)} GROUP BY {', '.join((*by, *BOUNDS))})"
+    def grouped(table: str, by: tuple[str, ...], expressions: str) -> str:
+        return f"(SELECT {', '.join((*by, *BOUNDS))}, {expressions} FROM {beside(table)} GROUP BY {', '.join((*by, *BOUNDS))})"
 
     both = zip(keys, theirs, strict=True)
     query = (
@@ -310,9 +310,9 @@ def interval_joins(chance: random.Random, flow: Flow) -> Case:
     made = left.group_by(*keys).join(
         mr.read(B, watermark=flow.watermark).group_by(*theirs), within=(lower, upper), how=how
     )
-    columns, said, meet = sides(keys, theirs)
+    columns, expressions, meet = sides(keys, theirs)
     query = (
-        f"SELECT {', '.join(said)}, greatest(l.t, r.t) "
+        f"SELECT {', '.join(expressions)}, greatest(l.t, r.t) "
         f"FROM {table} l {how} JOIN b r ON {meet} AND r.t - l.t >= {lower} AND r.t - l.t < {upper}"
     )
     return Case(made, query, (*columns, "event_time"))
@@ -332,7 +332,7 @@ def table_joins(chance: random.Random, flow: Flow) -> Case:
     topic = chance.choice([B, B, A])
     changes = mr.read(topic, watermark=flow.watermark)
     made = left.group_by(key).join(mr.Table(changes, (key,), deleted), how=how)
-    columns, said, meet = sides((key,), (key,))
+    columns, expressions, meet = sides((key,), (key,))
     latest = f"(SELECT * FROM {'b' if topic is B else 'a'} QUALIFY row_number() OVER (PARTITION BY {key}, t ORDER BY topic DESC, part DESC, off DESC) = 1)"
     found = [
         f"CASE WHEN NOT {gone} THEN {one} END"
@@ -340,7 +340,7 @@ def table_joins(chance: random.Random, flow: Flow) -> Case:
         else f"l.{key}"
         if "coalesce" in one
         else one
-        for one in said
+        for one in expressions
     ]
     query = (
         f"SELECT {', '.join(found)}, l.t FROM {table} l ASOF {how} JOIN {latest} r ON {meet} AND l.t >= r.t"

@@ -79,7 +79,7 @@ class Aggregate(ABC):
         return state if state is not self.create() else self.decode(self.encode(state))
 
     def encode(self, state: Any) -> bytes:
-        """The state as bytes, by pickle unless said otherwise."""
+        """The state as bytes, by pickle by default."""
         return pickle.dumps(state, protocol=5)
 
     def decode(self, data: bytes) -> Any:
@@ -90,7 +90,7 @@ class Aggregate(ABC):
         """Raises `DefinitionError` for columns that make no sense."""
 
     def type_of(self, dtype: pl.DataType) -> pl.DataType:
-        """The type of the result for a column of type `dtype`; `returns` unless said otherwise."""
+        """The type of the result for a column of type `dtype`; by default `returns`."""
         return self.returns
 
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ class Own(Reduction):
 
     @property
     def additive(self) -> bool:  # type: ignore[override] # known from what the user has written
-        """Whether the user said how to take a value back."""
+        """Whether the user defined `retract`."""
         return type(self.inner).retract is not Aggregate.retract and not self.inner.ordered
 
     @property

@@ -1,6 +1,6 @@
 """Approximate answers in little memory, by sketches of Apache DataSketches (the extra `sketches`).
 
-What each may be wrong by is said where it stands. None of them can take a row back; where panes are aggregated, the values are kept for that.
+Each documents its error bound. None of them can retract a row; where panes are aggregated, the values are kept for that.
 """
 
 import importlib.util

@@ -44,7 +44,7 @@ MAX_TRACE_LENGTH = 50_000
 
 
 class RunningJobs:
-    """Whose code this process runs now, for whoever asks why it does not stop."""
+    """The jobs whose code this process runs now; named when a run does not stop."""
 
     jobs: Sequence[str] = ()
 

@@ -13,7 +13,7 @@ from millrace import watermarks
 from millrace.watermarks import Percentile, lag_bucket
 
 EXACT_ROWS = 256
-"""Of so many rows of a partition in a batch, times are told as they are, so that their lag is measured by the clock before the batch too. Later
+"""Of so many rows of a partition in a batch, times are reported as they are, so that their lag is measured by the clock before the batch too. Later
 ones are measured by the clock as read in this batch, which by then has passed that one, or else is about to."""
 
 IntArray = np.ndarray[tuple[int], np.dtype[np.int64]]

@@ -1,4 +1,4 @@
-"""How far time has come: clocks of partitions, idleness, the low watermark. Pure functions of what the batches said."""
+"""How far time has come: clocks of partitions, idleness, the low watermark. Pure functions of the reports of batches."""
 
 from __future__ import annotations
 

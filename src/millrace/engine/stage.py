@@ -122,7 +122,7 @@ def _step_operator(
 
 
 def _run_operator(operator: Operator, state: SlotState, inbox: tuple[Body, list[Block]]) -> OperatorResult:
-    """The operator's own part. Rows as they are stored that do not fit those that come are no fault of the job."""
+    """The operator's own part. If stored rows do not fit new ones, the job is not to blame."""
     try:
         return _operator_for(operator).step(state, *inbox)
     except SCHEMA_ERRORS as error:

@@ -1,6 +1,6 @@
 """Triggers as state machines: pure functions of a trigger, its state for one window, and what happened.
 
-A state is plain JSON values. Rows are told by `taken`; then, once per batch, `ready` says whether the window fires, and `fired` what
+A state is plain JSON values. `taken` reports rows; then, once per batch, `ready` says whether the window fires, and `fired` what
 becomes of the state and whether the trigger has finished. `merged` is the state of a window that others grew into.
 
     after_count(n)        how many rows came

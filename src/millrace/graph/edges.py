@@ -36,7 +36,7 @@ class Edge:
 
     @property
     def makes_join_rows(self) -> bool:
-        """Whether a pane becomes the rows of a join, which are told one by one."""
+        """Whether a pane becomes the rows of a join, which are shown one by one."""
         return any(isinstance(step, JoinRows) for step in self.steps)
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:

@@ -1,6 +1,6 @@
 """Records of control topics (schemas, markers, aliases, owners). They are untrusted input.
 
-Whoever may write to a topic of Kafka may write anything into a control topic. A record that cannot be used is skipped and named once, so no record
+Any client with write permission may write anything into a control topic. A record that cannot be used is skipped and named once, so no record
 stops a command or changes what was known.
 """
 

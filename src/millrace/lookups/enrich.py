@@ -43,7 +43,7 @@ _current_batch: ContextVar[LookupBatch | None] = ContextVar("millrace-lookups", 
 
 @contextmanager
 def share_answers(now: int) -> Iterator[LookupBatch]:
-    """Within it, whoever asks for the same key gets the same answer, the one that failed too; `now` is the batch's clock."""
+    """Within it, the same key gets the same answer everywhere, also if that failed; `now` is the batch's clock."""
     batch = LookupBatch(now)
     token = _current_batch.set(batch)
     try:

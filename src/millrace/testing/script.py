@@ -343,7 +343,7 @@ def _to_millis(name: str, value: Any, row: Mapping[str, Any]) -> int:
 
 
 def with_scripted_watermarks(job: Job, partitions: int, rebuilt: dict[int, graph.Node]) -> Job:
-    """The same job, its watermarks told by rows of their own, which nothing but the clock sees; `done`: nodes of it and other jobs that are remade."""
+    """The same job, its watermarks carried by rows of their own, which only the clock sees; `done`: nodes of it and other jobs that are remade."""
     return Job(
         job.name,
         *(Output(_rebuild(output, partitions, rebuilt)) for output in job.outputs),

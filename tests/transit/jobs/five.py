@@ -26,27 +26,27 @@ def far_away(route: str, direction: int) -> FinalStop | None:
     )
 
 
-def jobs(stops: str | FinalStops, *, patience: int) -> list[Job]:
+def jobs(stops: str | FinalStops, *, lateness: int) -> list[Job]:
     """As they are by default, but that nothing is refused which comes within `patience` milliseconds."""
     windowed = [
-        make(lateness=patience) for make in (vehicle_distribution, delay_distribution, flow_direction)
+        make(lateness=lateness) for make in (vehicle_distribution, delay_distribution, flow_direction)
     ]
     return [
         *windowed,
-        final_stop_distribution(stops=stops, lateness=patience),
-        emergency_stop(watermark=patience),
+        final_stop_distribution(stops=stops, lateness=lateness),
+        emergency_stop(watermark=lateness),
     ]
 
 
-def expected(events: dict[str, pl.DataFrame], ends: FinalStops, *, patience: int) -> dict[str, pl.DataFrame]:
+def expected(events: dict[str, pl.DataFrame], ends: FinalStops, *, lateness: int) -> dict[str, pl.DataFrame]:
     """By topic of results."""
     rows = plainly.placed(events[POSITIONS.name])
     return {
-        CELL_COUNTS.name: plainly.counted(rows, size=30_000, lateness=patience),
-        DELAYS.name: plainly.delays(plainly.placed(events[ARRIVALS.name]), lateness=patience),
-        FINAL_STOPS.name: plainly.counted(heading(rows, ends), size=SIZE, lateness=patience),
-        FLOWS.name: plainly.flows(rows, lateness=patience),
-        EMERGENCY_STOPS.name: plainly.stops(rows, delay=patience),
+        CELL_COUNTS.name: plainly.counted(rows, size=30_000, lateness=lateness),
+        DELAYS.name: plainly.delays(plainly.placed(events[ARRIVALS.name]), lateness=lateness),
+        FINAL_STOPS.name: plainly.counted(heading(rows, ends), size=SIZE, lateness=lateness),
+        FLOWS.name: plainly.flows(rows, lateness=lateness),
+        EMERGENCY_STOPS.name: plainly.stops(rows, delay=lateness),
     }
 
 
@@ -54,9 +54,9 @@ def heading(rows: pl.DataFrame, ends: FinalStops) -> pl.DataFrame:
     """Rows with the cell to which they are on the way, where that is known."""
     ways = rows.select("route", "direction").drop_nulls().unique().rows()
     cells = [
-        (*way, plainly.cell(end.stop_latitude, end.stop_longitude))
-        for way in ways
-        if (end := ends(*way)) is not None
+        (*direction, plainly.cell(end.stop_latitude, end.stop_longitude))
+        for direction in ways
+        if (end := ends(*direction)) is not None
     ]
     known = pl.DataFrame(
         cells, schema={"route": pl.String, "direction": pl.Int32, "geocell": pl.Int64}, orient="row"
@@ -64,16 +64,16 @@ def heading(rows: pl.DataFrame, ends: FinalStops) -> pl.DataFrame:
     return rows.drop("geocell").join(known, on=["route", "direction"], how="inner", maintain_order="left")
 
 
-def too_late(job: Job, events: dict[str, pl.DataFrame], *, patience: int) -> int:
+def too_late(job: Job, events: dict[str, pl.DataFrame], *, lateness: int) -> int:
     """How many rows came too late for a pattern, or for the first of their windows; `far_away` is where routes end."""
     rows = plainly.placed(events[ARRIVALS.name if job.name == "delay-distribution" else POSITIONS.name])
     if job.name == "emergency-stop":
-        watermark, time = pl.col("clock") - patience, pl.col("event_time")
+        watermark, time = pl.col("clock") - lateness, pl.col("event_time")
         known_copy = ~pl.struct("vehicle_id", "event_time").is_first_distinct() & (time + SECOND > watermark)
         return rows.filter((time < watermark) & ~known_copy).height
     first = pl.col("event_time") // plainly.EVERY * plainly.EVERY + plainly.EVERY
     known = heading(rows, far_away) if job.name == "final-stop-distribution" else rows
-    return known.filter(pl.col("clock") - SECOND >= first + patience).height
+    return known.filter(pl.col("clock") - SECOND >= first + lateness).height
 
 
 def last_words(topic: str, shown: pl.DataFrame) -> pl.DataFrame:

@@ -108,19 +108,19 @@ def test_the_jobs_for_measuring(events: Events) -> None:
     assert dict(counts.select("vehicle_id", "count").rows()) == dict(rows["vehicle_id"].value_counts().rows())
 
 
-@pytest.mark.parametrize("job", five.jobs(five.far_away, patience=2_000), ids=lambda job: job.name)
+@pytest.mark.parametrize("job", five.jobs(five.far_away, lateness=2_000), ids=lambda job: job.name)
 def test_exactly_what_comes_too_late_is_told_with_the_reason(job: Job) -> None:
     late = replay_all(job, city()).late
     assert late["reason"].null_count() == 0
     assert (
         late.select(pl.col("_rows").fill_null(1).sum()).item()
-        == five.too_late(job, city(), patience=2_000)
+        == five.too_late(job, city(), lateness=2_000)
         > 2
     )
 
 
 @pytest.mark.recordings
-@pytest.mark.parametrize("job", five.jobs(five.far_away, patience=60_000), ids=lambda job: job.name)
+@pytest.mark.parametrize("job", five.jobs(five.far_away, lateness=60_000), ids=lambda job: job.name)
 def test_each_job_counts_what_came_twice_once(job: Job, recordings: Path) -> None:
     events = recording_frames.read_frames(recordings / HOUR, processor="hsl")
     twice = {

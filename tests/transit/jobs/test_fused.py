@@ -21,7 +21,7 @@ from transit.jobs import five
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-MINUTES, PATIENCE, MOST = 12, 1_800_000, 2_500
+MINUTES, LATENESS, MOST = 12, 1_800_000, 2_500
 Events = dict[str, pl.DataFrame]
 
 
@@ -63,7 +63,7 @@ def _end(rows: pl.DataFrame) -> pl.DataFrame:
     return names.join(last, how="cross").select(rows.columns)
 
 
-def said(log: Log, topic: Topic, until: int) -> pl.DataFrame:
+def results(log: Log, topic: Topic, until: int) -> pl.DataFrame:
     """The last words of a topic on what was before the end."""
     found = [
         decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows
@@ -73,12 +73,12 @@ def said(log: Log, topic: Topic, until: int) -> pl.DataFrame:
 
 
 def assert_as_computed(log: Log, events: Events, gtfs: Path) -> None:
-    expected = five.expected(events, final_stops(str(gtfs / "gtfs")), patience=PATIENCE)
+    expected = five.expected(events, final_stops(str(gtfs / "gtfs")), lateness=LATENESS)
     until = events[POSITIONS.name]["event_time"].max()
     assert isinstance(until, int)
     for topic in five.RESULTS:
         assert len(expected[topic.name]) > 5, topic.name
-        assert said(log, topic, until + 1).equals(expected[topic.name]), topic.name
+        assert results(log, topic, until + 1).equals(expected[topic.name]), topic.name
 
 
 def settings(log: Log, tmp_path: Path) -> Settings:
@@ -90,7 +90,7 @@ def settings(log: Log, tmp_path: Path) -> Settings:
 
 def test_on_the_local_runner(log: Log, events: Events, gtfs: Path, tmp_path: Path) -> None:
     run_local(
-        five.jobs(str(gtfs / "gtfs"), patience=PATIENCE),
+        five.jobs(str(gtfs / "gtfs"), lateness=LATENESS),
         settings=settings(log, tmp_path),
         until_caught_up=True,
     )
@@ -102,7 +102,7 @@ def test_on_spark(log: Log, events: Events, gtfs: Path, tmp_path: Path) -> None:
     from bench.spark_foreground import run
     from millrace.runners.spark.scripts import shared_session
 
-    jobs, sizes = five.jobs(str(gtfs / "gtfs"), patience=PATIENCE), list[int]()
+    jobs, sizes = five.jobs(str(gtfs / "gtfs"), lateness=LATENESS), list[int]()
     chosen = settings(log, tmp_path)
     run(
         jobs,

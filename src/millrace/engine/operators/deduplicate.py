@@ -106,7 +106,7 @@ class DeduplicateOperator(OrderedWindowsOperator):
     def _drop_duplicates(
         self, state: SlotState, rows: pl.DataFrame, time: int
     ) -> tuple[SlotState, pl.DataFrame]:
-        """The rows, in order, that are no copies of others or of earlier ones; those are remembered."""
+        """The rows, in order, that are not copies of others or of earlier ones; those are remembered."""
         identity, until = self.node.identity_columns, pl.col("event_time") + self.node.within
         layout = Layout(pl.col("event_time"), until, lambda frame: frame.filter(until > time))
         seen = self._read_seen(state, rows)

@@ -98,7 +98,7 @@ class OrderedWindowsOperator(WindowOperator):
         *,
         ended: bool,
     ) -> tuple[SlotState, pl.DataFrame, Mapping[str, pl.DataFrame]]:
-        """What rows taken in order bring about: panes, and by port what is said besides."""
+        """The outcome of rows taken in order: panes, and rows of side outputs by port."""
         return *self._process_rows(state, released, version, interval, ended=ended), {}
 
     @cached_property

@@ -271,7 +271,7 @@ class WindowsOperator(WindowOperator):
         return cells.with_columns(*new_partials, *counts, self.window_panes.no_shown_values.alias("_shown"))
 
     def _touched_cells(self, judged: JudgedRows, stored: pl.DataFrame, times: BatchTimes) -> pl.DataFrame:
-        """Cells with the rows of this batch, and the trigger told of them."""
+        """Cells with the rows of this batch, and their trigger states after these rows."""
         new_cells = self._new_cells(judged.rows)
         parts = stored.join(judged.merged_from, on=self.group_columns, how="inner", nulls_equal=True)
         if judged.moved_windows.height:

@@ -1,4 +1,4 @@
-"""Joins within windows: both sides become one stream, are collected by key, and each pane's pairs are told row by row.
+"""Joins within windows: both sides become one stream, are collected by key, and each pane's pairs are shown row by row.
 
 So a join has the windows, triggers, lateness and corrections of an aggregation, and over panes it takes back what they take back.
 """

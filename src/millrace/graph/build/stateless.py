@@ -24,7 +24,7 @@ def build_stateless(
     changes: frozenset[str] | None = None,
     exprs: Iterable[pl.Expr] = (),
 ) -> graph.Stateless:
-    """A function of columns; refuses one after which a row has no time, or a pane cannot be told from others."""
+    """A function of columns; refuses one after which a row has no time, or a pane cannot be distinguished from others."""
     if changes is None or "event_time" in changes:
         fn = expressions.check_event_times(fn, text)
     schema = graph.derive_schema(fn, source.schema, text)

@@ -15,7 +15,7 @@ class ModelDeduplicate:
     """The rows of one deduplication."""
 
     def __init__(self, node: graph.Operation, values: ComputeValues) -> None:  # noqa: ARG002 - it has no aggregates
-        """It is told what makes rows copies of each other."""
+        """`node` defines which rows are copies."""
         assert isinstance(node, graph.Deduplication)
         self.node = node
         self.waiting: list[Arrival] = []

@@ -33,7 +33,7 @@ class OperatorOutcome:
     """Values and those they replace; which pane a row belongs to, so that an old value can be found beside the new one that takes its place."""
     changes: list[Change] = field(default_factory=list)
     side_outputs: dict[str, list[Row]] = field(default_factory=dict)
-    """What is said besides, by port; each row once."""
+    """Rows of side outputs, by port; each row once."""
     forwarded: list[Arrival] = field(default_factory=list)
     """Rows that go on as rows."""
     refused: list[Row] = field(default_factory=list)

@@ -90,7 +90,7 @@ def for_next_event(guard: LoopGuard) -> LoopGuard:
 
 
 def forbidden_at_start(parts: tuple[PatternPart, ...]) -> tuple[PatternPart, ...]:
-    """What must not come, said right at the beginning of these parts."""
+    """Negations at the beginning of these parts."""
     return tuple(itertools.takewhile(lambda part: part.link == "not_followed_by", parts))
 
 

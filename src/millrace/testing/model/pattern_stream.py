@@ -4,8 +4,8 @@ The definition says which matches there are, since when each is certain, and how
 skips nothing is shown when it is certain. With a skip strategy one that began earlier is shown first and may rule out later ones, so
 a match also waits until no earlier beginning waits for events any more.
 
-What began and is given up when its time is over is a timeout: one for each place of the pattern at which it waits. Places are told
-apart from the first event on that passes; before, the newest event has just been taken, and there is one timeout, at the last of
+What began and is given up when its time is over is a timeout: one for each place of the pattern at which it waits. Places are
+distinct from the first event on that passes; before, the newest event has just been taken, and there is one timeout, at the last of
 their deadlines.
 """
 

@@ -17,7 +17,7 @@ class ModelProcess:
     """One processor, and all that it keeps."""
 
     def __init__(self, node: graph.Operation, values: ComputeValues) -> None:  # noqa: ARG002 - it has no aggregates
-        """It is told whose code to call."""
+        """`node` holds the processor to call."""
         assert isinstance(node, graph.Process)
         self.node, self.processor = node, node.processor
         self.input_sides = [edge.input_index for edge in graph.edges(node)]

@@ -95,9 +95,9 @@ def event_clock(watermark: Watermark, event: SourceEvent, schema: pl.Schema) -> 
     if isinstance(watermark, IngestionTime):
         return event.ingestion_time
     assert isinstance(watermark, Punctuation)
-    claimed = pl.DataFrame([source_row(event)], schema=schema).select(said=watermark.time_in_millis)["said"][
-        0
-    ]
+    claimed = pl.DataFrame([source_row(event)], schema=schema).select(watermark=watermark.time_in_millis)[
+        "watermark"
+    ][0]
     if (
         claimed is None
         or claimed < durations.MIN_TIME

@@ -144,7 +144,7 @@ def run_lanes(
     shared = Lanes(make, len(runs))
     results: list[str | LaneFailed | None] = [None] * len(runs)
 
-    def go(number: int) -> None:
+    def run_lane(number: int) -> None:
         try:
             results[number] = runs[number](shared.make_lane(number))
         except LaneFailed as failure:
@@ -152,7 +152,7 @@ def run_lanes(
         finally:
             shared.leave(number)
 
-    threads = [threading.Thread(target=go, args=(number,), daemon=True) for number in range(len(runs))]
+    threads = [threading.Thread(target=run_lane, args=(number,), daemon=True) for number in range(len(runs))]
     for thread in threads:
         thread.start()
     for thread in threads:

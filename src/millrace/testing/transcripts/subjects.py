@@ -192,7 +192,7 @@ class TranscriptJob:
 
 
 def _to_emission(row: Row) -> Row:
-    """A row that a processor emitted, or said aside."""
+    """A row that a processor emitted, to its output or a side output."""
     pane = {
         "key": json.loads(row["key"]),
         "at": row["event_time"],

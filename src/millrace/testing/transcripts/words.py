@@ -47,7 +47,7 @@ def check_keys(document: Mapping[Any, Any], keys: tuple[str, ...], where: str) -
 
 
 def is_row_transcript(document: Any) -> bool:
-    """Whether a document is about row patterns; where the parser of SQL is missing, that is said."""
+    """Whether a document is about row patterns; raises if the SQL parser is missing."""
     is_row_pattern = isinstance(document, dict) and any(
         key in document for key in ("table", "match_recognize", "query")
     )

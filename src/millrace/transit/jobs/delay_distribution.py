@@ -20,7 +20,7 @@ def delay_distribution(
     lateness: Duration = "1m",
     early: Duration | None = None,
 ) -> Job:
-    """The delay that half, nine of ten and 99 of 100 arrivals do not exceed. An arrival counts once, however often it was told."""
+    """The delay that half, nine of ten and 99 of 100 arrivals do not exceed. An arrival counts once, however often it was sent."""
     return Job(
         "delay-distribution",
         read(ARRIVALS, watermark=watermark_from(watermark, idle))

@@ -20,7 +20,7 @@ def flow_direction(
     lateness: Duration = "1m",
     early: Duration | None = None,
 ) -> Job:
-    """A vehicle counts once for each border that it crosses in a window; of two directions equally frequent, the greater cell is told."""
+    """A vehicle counts once for each border that it crosses in a window; of two directions equally frequent, the greater cell wins."""
     return Job(
         "flow-direction",
         read(POSITIONS, watermark=watermark_from(watermark, idle))

@@ -24,5 +24,5 @@ def watermark_from(watermark: Duration, idle: Duration | None) -> Watermark:
 
 
 def trigger_from(early: Duration | None) -> Trigger:
-    """When the watermark says that a window is complete and, with `early`, as often before; late events correct what was said."""
+    """Fires when the window is complete and, with `early`, that often before; late events correct earlier results."""
     return triggers.at_watermark(early=None if early is None else triggers.every(early))

@@ -14,7 +14,7 @@ def pass_through(*, watermark: Duration = "1s", idle: Duration | None = "10s") -
 
 
 def event_count(*, watermark: Duration = "1s", idle: Duration | None = "10s") -> Job:
-    """How many events each vehicle has sent so far, told anew with every batch that brings some: state and nothing else."""
+    """How many events each vehicle has sent so far, shown again with every batch that brings some: state and nothing else."""
     return Job(
         "event-count",
         read(POSITIONS, watermark=watermarks.bounded(watermark, idle=idle))

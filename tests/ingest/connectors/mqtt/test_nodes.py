@@ -159,8 +159,8 @@ def each_job_counts_each_event_once(log: Log, recorded: dict[str, pl.DataFrame])
         name: rows.unique([c for c in rows.columns if c != "ingestion_time"], maintain_order=True)
         for name, rows in recorded.items()
     }
-    expected = five.expected(once, five.far_away, patience=WATERMARK_DELAY)
-    for job in five.jobs(five.far_away, patience=WATERMARK_DELAY):
+    expected = five.expected(once, five.far_away, lateness=WATERMARK_DELAY)
+    for job in five.jobs(five.far_away, lateness=WATERMARK_DELAY):
         [topic] = [output.topic for output in job.outputs]
         assert len(expected[topic.name]), job.name
         assert five.last_words(topic.name, replay(job, reads(job)[0].topic.name, log=log.url)).equals(
