@@ -36,7 +36,7 @@ settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.register_profile("few", deadline=None, derandomize=True, max_examples=5)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
-"""The same examples every time, so that a run can be told from another; HYPOTHESIS_PROFILE=random looks for new ones, few (`make test-core`) tries a
+"""The same examples every time, so that runs can be compared; HYPOTHESIS_PROFILE=random looks for new ones, few (`make test-core`) tries a
 handful. No deadlines: timings belong in benchmarks."""
 
 REQUIRED = os.environ.get("MILLRACE_REQUIRE_ALL") == "1"

@@ -1,4 +1,4 @@
-"""Settings: where they come from, and how mistakes are told."""
+"""Settings: where they come from, and how mistakes are reported."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""When panes fire: what can be said, and what is refused."""
+"""When panes fire: which triggers are accepted, and which refused."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Events flow into a log until the feeder is told to finish, and what ends it before is not overlooked."""
+"""Events flow into a log until the feeder is stopped; an error that ends it before is raised."""
 
 from pathlib import Path
 

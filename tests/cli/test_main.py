@@ -86,7 +86,7 @@ def log() -> None:
 
 
 class Cli:
-    """Runs commands in this process and remembers what they said."""
+    """Runs commands in this process and remembers their output."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys

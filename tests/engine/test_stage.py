@@ -1,4 +1,4 @@
-"""What leaves a job when a late row changes what was said."""
+"""The outputs of a job when a late row changes an earlier result."""
 
 from dataclasses import dataclass
 

@@ -14,7 +14,7 @@ COUNT2, COUNT3, DELAY = triggers.after_count(2), triggers.after_count(3), trigge
 
 
 class Window:
-    """One window `[0, 100)` under a trigger, told of rows and times."""
+    """One window `[0, 100)` under a trigger, fed with rows and times."""
 
     def __init__(self, trigger: Trigger) -> None:
         self.trigger, self.state, self.clock, self.watermark = trigger, machines.initial_state(trigger), 0, -1

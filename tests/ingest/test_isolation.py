@@ -130,7 +130,7 @@ def test_a_missing_value_of_a_required_field_is_a_dead_letter_and_the_rest_is_wr
 
 
 class Leaving(Sensors):
-    """Ends the process at some messages, in one of the ways that are no ordinary error."""
+    """Ends the process at some messages, in one of the ways that are not ordinary errors."""
 
     def process(self, raw: RawMessage) -> Event | None:
         report = json.loads(raw.payload)

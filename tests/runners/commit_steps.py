@@ -312,7 +312,7 @@ def _settled(log: Log, epoch: int) -> Log:
 
 
 def _arrived(world: World, rules: Rules, sent: Sent, *, answered: bool) -> World:
-    """A request takes effect, or its sender is barred. Where the answer is lost, he asks again, and is told that he is barred."""
+    """A request takes effect, or its sender is fenced. If the answer is lost, the sender retries and learns that it is fenced."""
     log = world.log
     sender = next(
         (place for place, process in enumerate(world.alive) if process.waits and process.epoch == sent.epoch),

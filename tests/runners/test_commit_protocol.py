@@ -25,7 +25,7 @@ class Found:
 TIME_LIMIT = 200
 """Steps in which an incarnation that nobody disturbs must be through; it needs a third of them."""
 BAD = {"doubled", "lost", "wrong", "a number went back", "a fenced writer committed"}
-"""What nobody is told of; a refusal, by contrast, is noticed."""
+"""Faults without an error; a refusal, by contrast, is noticed."""
 
 
 def explore(rules: Rules, *, first: bool = False) -> Found:
@@ -56,7 +56,7 @@ def _trace(came: dict[World, tuple[World, str] | None], world: World) -> Iterato
 
 
 def wrongs(world: World, rules: Rules) -> Iterator[str]:
-    """What is wrong with a world, for whoever reads its results now, or when one more incarnation has run to its end."""
+    """The faults of a world, for a reader of its results now, or after one more incarnation has run to its end."""
     upto = 0
     for result in visible(world.log.results):
         if result.start != upto:
@@ -138,7 +138,7 @@ def test_two_owners_of_a_local_state_would_spoil_it(log: str) -> None:
 
 @pytest.mark.parametrize("log", ["embedded", "kafka"])
 def test_two_owners_of_a_state_of_sparks_are_noticed_and_spoil_nothing(log: str) -> None:
-    """Spark does not write a batch down twice; whoever comes too late is refused by its own check, or fenced by the log."""
+    """Spark does not plan a batch twice; a late incarnation is refused by its own check, or fenced by the log."""
     assert set(found("spark", log, Safeguard.LOCK, mishaps=0, events=1).wrongs) == {"refused without reason"}
 
 

@@ -1,4 +1,4 @@
-"""Nothing that was started outlives whoever started it."""
+"""No child process outlives its parent."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A topic that was deleted and made anew is told from the one before, however far it has grown."""
+"""A recreated topic is distinguished from the one before, however far it has grown."""
 
 import shutil
 import uuid

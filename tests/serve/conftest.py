@@ -113,7 +113,7 @@ class Running:
 
 
 class Watching:
-    """A viewer that keeps what it was told, as the page does."""
+    """A viewer that keeps what it was sent, as the page does."""
 
     def __init__(self, address: str, **options: Any) -> None:
         self._open = ExitStack()

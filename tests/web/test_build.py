@@ -1,4 +1,4 @@
-"""The page is built when it must be, from the lock alone, and who cannot build it is told why."""
+"""The page is built when it must be, from the lock alone; if it cannot be built, an error explains why."""
 
 import json
 import os

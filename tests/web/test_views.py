@@ -46,7 +46,7 @@ def choose(page: Page, title: str) -> None:
 
 
 def point_at_the_middle(page: Page) -> Locator:
-    """What is said of what is there."""
+    """The newest values of each cell."""
     details = page.locator("#details")
 
     def pointed() -> bool:
@@ -59,7 +59,7 @@ def point_at_the_middle(page: Page) -> Locator:
 
 
 def newest(server: Server, city: City, layer: str) -> list[dict[str, Any]]:
-    """What the last window said; each topic is read by itself, so one may be there before the other."""
+    """The results of the last window; each topic is read by itself, so one may arrive before the other."""
     wait_until(
         lambda: any(each["window_end"] == city.end for each in server.results(layer)), "the last window"
     )

@@ -1,4 +1,4 @@
-"""What is in the way is said before anything is started, in one line and with the remedy."""
+"""Obstacles are reported before anything is started, in one line and with the remedy."""
 
 import importlib.util
 import socket

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 def batches(folder: Path) -> list[Status]:
-    """What the job has said of its batches so far."""
+    """The statuses of the job's batches so far."""
     log = open_log(DemoOptions(folder, on="local").log_url)
     try:
         return parse_statuses(log.read("status.demo", 0, 0, log.end_offsets("status.demo")[0]))

@@ -418,7 +418,7 @@ def test_a_row_that_was_emitted_does_not_change_with_the_list_it_was_made_of(on:
 
 
 class ChangesRules(Remembers):
-    """Changes what broadcast rows said, though it is not asked to."""
+    """Changes shared state outside of `process_broadcast`."""
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
         self.rules.append(row["kind"])

@@ -248,7 +248,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("seed", range(3))
 def test_what_holds_in_the_end_is_what_a_batch_join_in_duckdb_says(how: JoinType, seed: int) -> None:
-    """Rows that come late and in any order, early panes, restarts: all that was said, added up."""
+    """Rows that come late and in any order, early panes, restarts: all changes, added up."""
     dice = random.Random(f"{how} {seed}")
     job = bought(how, lateness=25, trigger=triggers.at_watermark(early=triggers.after_count(1)))
     engine = testing.OnEngine([job], {ORDERS.name: 1, PAYMENTS.name: 1}, slots=3)

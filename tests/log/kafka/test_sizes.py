@@ -25,7 +25,7 @@ from runners.local_child import settings
 pytestmark = pytest.mark.kafka
 
 DEFAULT = 1_048_588
-"""What brokers take unless they are told otherwise."""
+"""The default limit of brokers."""
 
 
 @dataclass

@@ -65,7 +65,7 @@ def totals() -> mr.Job:
 
 
 def spreads() -> mr.Job:
-    """How many sensors last said the same."""
+    """How many sensors last reported the same value."""
     readings = mr.read(READINGS, watermark=watermarks.bounded("2s")).filter(pl.col("value") > 0)
     window = readings.window(windows.fixed("10s"), lateness="20s")
     return mr.Job(

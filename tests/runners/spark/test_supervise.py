@@ -1,4 +1,4 @@
-"""A run outlives its query, ends without a trace when told to, and has its state to itself."""
+"""A run outlives its query, ends without a trace when it is stopped, and has its state to itself."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ say(event='done')"""
 def test_a_standby_gets_ready_while_another_works_and_takes_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each process notes that it has begun before it waits to be told; the third is still waiting when all is done."""
+    """Each process notes that it has begun before it waits for its turn; the third is still waiting when all is done."""
     begun = tmp_path / "begun"
     begun.touch()
     body = f"""

@@ -30,7 +30,7 @@ HERE, THERE = (60.2, 24.9), (60.17, 24.94)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job said in the end, and what it refused."""
+    """The final results of a job, and the rows it refused."""
 
     counts: pl.DataFrame
     """`geocell`, `window_start`, `window_end`, `count`: the last word on each."""

@@ -53,7 +53,7 @@ def connected(broker: Mosquitto, client_id: str = "one", **options: object) -> I
 
 
 def abandon(connector: Mqtt) -> None:
-    """As when the process dies: the connection ends and nothing more is said."""
+    """As when the process dies: the connection ends without another packet."""
     there = connector._require_client().socket()
     assert there is not None
     there.close()

@@ -26,7 +26,7 @@ from transit.jobs import five
 pytestmark = [pytest.mark.mqtt, pytest.mark.slow]
 
 WATERMARK_DELAY = 7_200_000
-"""More than all of the recording: no repeat comes too late to be told from a new event."""
+"""More than all of the recording: no repeat comes too late to be recognized."""
 DEAD = "dead.input.vehicle-positions"
 VEHICLE = {"oper": 12, "veh": 1, "tst": "2020-09-21T03:00:00.000Z", "lat": 60.2, "long": 24.9}
 
@@ -90,7 +90,7 @@ def held(log: Log) -> int:
 
 
 def events(log: Log) -> dict[str, pl.DataFrame]:
-    """What was said, once each, whenever and however often it came."""
+    """The distinct messages, whenever and however often each came."""
     topics = Hsl().topics
     found = {
         t.name: pl.concat(
