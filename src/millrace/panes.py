@@ -1,5 +1,7 @@
 """HOW panes refine each other: the columns every result carries besides its key and aggregates."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import polars as pl
@@ -33,6 +35,17 @@ COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
 """Times are milliseconds since the epoch, `[window_start, window_end)`. `index` counts a window's panes, `settled_index` the
 on-time and late ones among them (−1 while early). `final`: no other pane of this window and key will come. `op`: `+` a value,
 `-` the withdrawal of the value shown before, where no value takes its place."""
+
+
+SHOWN_ONCE: Mapping[str, object] = MappingProxyType(
+    {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": ADD}
+)
+"""The columns of a pane that is its window's only one, besides the window itself."""
+
+
+def shown_once() -> list[pl.Expr]:
+    """The same as expressions."""
+    return [pl.lit(value, COLUMNS[name]).alias(name) for name, value in SHOWN_ONCE.items()]
 
 
 HISTORY_COLUMNS = ("index", "settled_index", "timing", "final", "op")

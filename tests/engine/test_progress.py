@@ -1,6 +1,7 @@
 """Clocks, idleness and the low watermark, as timelines."""
 
-from millrace.engine.progress import END_OF_STREAM, PartitionReport, Progress
+from millrace.durations import END_OF_STREAM
+from millrace.engine.progress import PartitionReport, Progress
 
 
 def batch(

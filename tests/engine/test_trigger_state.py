@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from millrace import triggers
+from millrace.durations import END_OF_STREAM
 from millrace.engine import trigger_state as machines
-from millrace.engine.trigger_state import END_OF_STREAM, Deadline, FiringContext, NewRows
+from millrace.engine.trigger_state import Deadline, FiringContext, NewRows
 from millrace.triggers import Trigger
 
 COUNT2, COUNT3, DELAY = triggers.after_count(2), triggers.after_count(3), triggers.after_delay(10)

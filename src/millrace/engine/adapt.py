@@ -14,9 +14,9 @@ from typing import Any
 
 import polars as pl
 
+from millrace.durations import BEFORE_ALL
 from millrace.engine import trigger_state
 from millrace.engine.fingerprints import Adaptation
-from millrace.engine.lateness import MIN_TIME
 from millrace.engine.operators.partials import partials_of
 from millrace.engine.operators.sliced_windows import SlicedWindowsOperator
 from millrace.engine.operators.windows import WindowsOperator
@@ -184,7 +184,7 @@ def _restart_cells(
                 initial,
                 FiringContext(time, clock, is_past_end=True, is_clock_past_end=False),
             )[0]
-        rows = NewRows(new, clock, start if time == MIN_TIME else time, passed)
+        rows = NewRows(new, clock, start if time == BEFORE_ALL else time, passed)
         return json.dumps(
             trigger_state.add_rows(windowing.trigger, initial, rows) if new else initial,
             separators=(",", ":"),
@@ -194,7 +194,7 @@ def _restart_cells(
     windows = cells.select("_trigger", "_new", start.alias("start"), (pl.col("_end") <= time).alias("passed"))
     return cells.with_columns(
         pl.Series("_trigger", [restart(*row) for row in windows.iter_rows()], pl.String),
-        pl.lit(MIN_TIME, pl.Int64).alias("_due"),
+        pl.lit(BEFORE_ALL, pl.Int64).alias("_due"),
     )
 
 

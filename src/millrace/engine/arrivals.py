@@ -1,14 +1,60 @@
-"""The rows of a batch as they reach an operator, each with the watermark of its own partition as it stood at that row."""
+"""What a batch brings to an operator: how far its partitions are, and its rows.
+
+Each row carries `_w`, the watermark of its own partition as it stood at that row: by it `lateness.py` judges the row.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import polars as pl
 
+from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.engine.exchange import Block, Body, SourcePartition
 from millrace.engine.lag_estimate import LagReport, watermarks_of_rows
 from millrace.engine.plan import Operator
-from millrace.engine.progress import PartitionReport, Progress
+from millrace.engine.progress import PartitionReport, PartitionWatermark, Progress
 from millrace.watermarks import Percentile, Watermark
+
+
+@dataclass(frozen=True)
+class BatchProgress:
+    """How far the partitions of an operator are, before and after a batch."""
+
+    operator: Operator
+    reports: Mapping[str, PartitionReport]
+    before: Progress
+    """With partitions that bring rows awake: by this, rows are judged."""
+    after: Progress
+    """With clocks, idleness and the low watermark moved: by this, windows fire and rows are released."""
+
+    @classmethod
+    def of(cls, operator: Operator, body: Body, saved: Any) -> BatchProgress:
+        """From the progress as it is stored."""
+        reports = collect_reports(operator, body)
+        before = Progress.from_json(saved).wake(reports, body.now)
+        return cls(operator, reports, before, before.advance(reports, body.now, at_end=body.at_end))
+
+    @property
+    def watermark(self) -> int:
+        """The low watermark after the batch."""
+        return BEFORE_ALL if self.after.low_watermark is None else self.after.low_watermark
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether no row follows."""
+        return self.watermark >= END_OF_STREAM
+
+    @property
+    def partition_watermarks(self) -> Sequence[PartitionWatermark]:
+        """How far each partition is."""
+        return self.after.partition_watermarks(self.reports)
+
+    def load_rows(self, blocks: Sequence[Block]) -> pl.DataFrame | None:
+        """The rows of some blocks, each with its watermark."""
+        return load_rows(self.operator, blocks, self.reports, self.before)
 
 
 def collect_reports(operator: Operator, body: Body) -> dict[str, PartitionReport]:
@@ -42,7 +88,7 @@ def _idle_after(watermark: Watermark, partition: SourcePartition) -> int | None:
 
 
 def learned_watermarks(
-    frame: pl.DataFrame, channel: str, reports: dict[str, PartitionReport], progress: Progress
+    frame: pl.DataFrame, channel: str, reports: Mapping[str, PartitionReport], progress: Progress
 ) -> pl.Expr:
     """The watermark at each row of a source whose delay is learned."""
     names = {part: f"{channel}/{part}" for part in frame["_part"].unique()}
@@ -52,7 +98,7 @@ def learned_watermarks(
 
 
 def load_rows(
-    operator: Operator, blocks: list[Block], reports: dict[str, PartitionReport], progress: Progress
+    operator: Operator, blocks: Sequence[Block], reports: Mapping[str, PartitionReport], progress: Progress
 ) -> pl.DataFrame | None:
     """All rows of a batch; `_w` is the watermark at each (null: none yet), `_topic` and `_part` say where it comes from."""
     frames = []
@@ -84,13 +130,3 @@ def load_rows(
     return (frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")).with_row_index(
         "_row"
     )
-
-
-_INTERNAL = ("_t", "_ingested", "_via", "_src", "_w", "_row", "_ahead", "_place", "_start", "_end", "_at")
-
-
-def format_late_rows(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Rows as the late output shows them; `verdicts` says of some `_row` the `reason` and from how many windows it is `missed`."""
-    late = rows.join(verdicts.select("_row", "reason", "missed"), on="_row", how="inner")
-    late = late.drop(*_INTERNAL, strict=False).rename({"_part": "_partition"})
-    return late.with_columns(pl.lit(1, pl.Int64).alias("_rows"))

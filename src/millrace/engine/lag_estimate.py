@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from millrace import watermarks
+from millrace.durations import BEFORE_ALL
 from millrace.watermarks import Percentile, lag_bucket
 
 EXACT_ROWS = 256
@@ -116,7 +117,9 @@ def watermarks_of_rows(
 ) -> pl.Series:
     """The watermark of its partition at each row; `clocks` and `stretches` by partition, the former as before the batch."""
     offsets, parts = (rows[column].to_numpy() for column in ("_off", "_part"))
-    clock = rows["_clock"].fill_null(-(2**62)).to_numpy()  # null before the first row that was not set aside
+    clock = (
+        rows["_clock"].fill_null(BEFORE_ALL).to_numpy()
+    )  # null before the first row that was not set aside
     watermarks_at_rows = np.empty(len(rows), np.int64)
     for part in np.unique(parts):
         in_partition, own_segments = parts == part, segments[int(part)] or [LagSegment(0, 0, None)]
@@ -126,7 +129,7 @@ def watermarks_of_rows(
         index = np.minimum(index, len(own_segments) - 1)  # rows set aside may have no stretch of their own
         delays = np.array([segment.delay for segment in own_segments])[index]
         floor = np.array(
-            [-(2**62) if segment.watermark is None else segment.watermark for segment in own_segments]
+            [BEFORE_ALL if segment.watermark is None else segment.watermark for segment in own_segments]
         )[index]
         before = clocks[int(part)]
         running = clock[in_partition] if before is None else np.maximum(clock[in_partition], before)

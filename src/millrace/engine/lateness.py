@@ -1,49 +1,215 @@
-"""Which windows take the rows of a batch, and which rows are refused."""
+"""How a late event is judged: all of it is here.
+
+The watermark that judges a row is that of the row's own partition, as it stood at that row (`_w`, see `arrivals.py`):
+the partition's clock up to and with the row, less the delay. So it depends on the log alone, and not on how batches
+were cut. It is not below the low watermark at the moment the partition last woke up, as windows were dropped by that.
+
+The rule, by what the operator does with rows:
+
+    operator                            a row is late if
+    windows, processing time            never
+    windows, sessions                   watermark >= end of its window + lateness, for each window of its own
+    windows that have a single pane     the same without lateness, or the low watermark has passed the window's end: "closed"
+    rows in order, joins by time        watermark > time of the row
+    deduplicate, immediate              watermark >= time of the row + within: an earlier copy may have been forgotten
+
+Three words say why a row is refused. `late`: by this rule. `closed`: the trigger of its window has finished. `future`:
+its time lies too far after its ingestion (`_ahead`); such a row does not move the clock either.
+
+Example, windows of 10 s with a lateness of 5 s, a delay of 2 s, one partition:
+
+    row at   clock   watermark   window     closes at   verdict
+    108 s    108 s   106 s       [100,110)  115 s       taken
+    117 s    117 s   115 s       [110,120)  125 s       taken; it moves the watermark to 115 s
+    109 s    117 s   115 s       [100,110)  115 s       late: 115 >= 110 + 5
+    111 s    117 s   115 s       [110,120)  125 s       taken, though it is 4 s behind the watermark
+
+A session is judged by the end that it would have with the row: a row that is late alone may extend a session that is
+open, and then it is taken. So rows in doubt are judged one after the other, in the order in which rows are taken.
+
+What a row that is taken does: `operators/`. What may be combined before the shuffle, since it cannot be late:
+`routing.py`, by `cannot_be_late`. What becomes of refused rows: `format_late_rows`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import polars as pl
 
-from millrace.engine.operators.assign import assign_windows, judge_sessions, merge_windows
+from millrace.durations import BEFORE_ALL
+from millrace.engine.arrivals import BatchProgress, learned_watermarks
+from millrace.engine.exchange import Block
+from millrace.engine.operators.assign import WINDOW_INPUT, assign_windows
+from millrace.engine.operators.sessions import GrownWindows, find_group, grow_windows, hull_of
+from millrace.engine.operators.slices import Grid
+from millrace.engine.plan import Operator
 from millrace.graph import Windowing
+from millrace.windows import Window, WindowFn
 
-MIN_TIME = -(2**62)
+CLOCK_MARGIN = 2_000
+"""By how many milliseconds the clocks of ingestion nodes may differ before a late row may reach the late output combined.
+
+Nothing else depends on it."""
+REPORTS_ERRORS = "_told"
+"""Of rows that go to every slot: whether this slot is the one that reports what is wrong with them."""
 _NO_VERDICTS = pl.DataFrame(schema={"_row": pl.UInt32, "reason": pl.String, "missed": pl.Int64})
+_INTERNAL = ("_t", "_ingested", "_via", "_src", "_w", "_row", "_ahead", "_start", "_end", "_at", WINDOW_INPUT)
+
+
+# Rows in order, joins by time, deduplication: a row is late by its own time.
+
+
+def is_behind() -> pl.Expr:
+    """Whether a row is behind its watermark, so that rows after it may have been taken already."""
+    return (pl.col("_w") > pl.col("_t")).fill_null(value=False)
+
+
+def is_forgotten(after: int) -> pl.Expr:
+    """Whether the watermark has reached the row's time and so much more, when its copies are forgotten."""
+    return (pl.col("_w") >= pl.col("_t") + after).fill_null(value=False)
+
+
+def never() -> pl.Expr:
+    """No row is late."""
+    return pl.lit(value=False)
+
+
+def split_late(rows: pl.DataFrame, is_late: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """The rows that are taken, and those that are refused as the late output shows them; of a broadcast row one slot does."""
+    is_refused = pl.col("_ahead") | is_late
+    is_reported = is_refused
+    if REPORTS_ERRORS in rows.columns:
+        is_reported = is_refused & pl.col(REPORTS_ERRORS).fill_null(value=True)
+    reason = pl.when(pl.col("_ahead")).then(pl.lit("future")).otherwise(pl.lit("late"))
+    verdicts = rows.filter(is_reported).select(
+        "_row", reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed")
+    )
+    late = None if verdicts.is_empty() else format_late_rows(rows, verdicts)
+    return rows.filter(~is_refused), late
+
+
+def format_late_rows(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
+    """Rows as the late output shows them; `verdicts` has for some `_row` the `reason`, and how many windows it `missed`."""
+    late = rows.join(verdicts.select("_row", "reason", "missed"), on="_row", how="inner")
+    late = late.drop(*_INTERNAL, REPORTS_ERRORS, strict=False).rename({"_part": "_partition"})
+    return late.with_columns(pl.lit(1, pl.Int64).alias("_rows"))
+
+
+# Before the shuffle: a row that cannot be late may be combined with others. See `routing.py`.
+
+
+def cannot_be_late(operator: Operator, end: pl.Expr, *, carries_watermarks: bool) -> pl.Expr:
+    """Whether no watermark that is possible here lets a window with this end refuse the row."""
+    if carries_watermarks:
+        return pl.col("_clock").is_null() | (pl.col("_clock") < end + operator.node.row_lateness)
+    return pl.lit(operator.is_bounded_by_ingestion) & (
+        pl.col("_ingested") + (CLOCK_MARGIN - operator.grace) < end
+    )
+
+
+# Windows computed from slices: a row is late for the windows that end before the first one that is open for it.
+
+
+@dataclass(frozen=True)
+class SliceJudge:
+    """Judges rows and partials of one operator. `_from` becomes the first window end that takes them."""
+
+    operator: Operator
+    grid: Grid
+    keys: Sequence[str]
+
+    def split_late(self, block: Block, progress: BatchProgress) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """Rows with the first window end that takes them, and those that an earlier window would have taken."""
+        grid, frame = self.grid, self._apply_learned_watermarks(block, progress)
+        open_ends, first_unfired = self._open_ends(block, frame, progress)
+        smallest: Any = frame["_from"].min()
+        if block.kind == "partials" and max(*open_ends.values(), first_unfired) <= smallest:
+            return frame, None
+        has_rows = block.kind == "rows"
+        first = pl.col("_first") if has_rows else grid.first_end(pl.col("_slice"))
+        open_from = pl.col("_part").replace_strict(open_ends, return_dtype=pl.Int64)
+        frame = frame.with_columns(
+            pl.max_horizontal("_from", open_from).alias("_late"), first.alias("_first")
+        )
+        frame = frame.with_columns(pl.max_horizontal("_late", pl.lit(first_unfired, pl.Int64)).alias("_from"))
+        refused = frame.filter(pl.col("_from") > pl.col("_first"))
+        last = grid.last_end(pl.col("_slice"))
+        accepted = frame.filter(pl.col("_from") <= last).drop("_late", "_first")
+        return accepted, None if refused.is_empty() else self._format_late(refused, has_rows=has_rows)
+
+    def _apply_learned_watermarks(self, block: Block, progress: BatchProgress) -> pl.DataFrame:
+        """Where the delay is learned, the watermark at each row is known only here, from the state."""
+        frame, lateness = block.frame, self.operator.node.lateness
+        if "_clock" not in frame.columns:
+            return frame
+        watermarks = learned_watermarks(frame, block.channel, progress.reports, progress.before)
+        return frame.with_columns(
+            pl.max_horizontal("_from", self.grid.first_end(watermarks - lateness))
+        ).drop("_clock")
+
+    def _open_ends(
+        self, block: Block, frame: pl.DataFrame, progress: BatchProgress
+    ) -> tuple[Mapping[int, int], int]:
+        """For each partition the first window end that its watermark before the batch leaves open; and the first that has not fired, where windows fire once."""
+        before, lateness, grid = progress.before, self.operator.node.lateness, self.grid
+        is_judged = self.operator.carries_watermarks(block.channel)
+        first_open = {}
+        for part in frame["_part"].unique():
+            name = f"{block.channel}/{part}"
+            watermark = None if is_judged else before.partitions[name].watermark(progress.reports[name].delay)
+            first_open[part] = max(
+                grid.end_above(None if watermark is None else watermark - lateness),
+                grid.end_above(before.dropped_until),
+            )
+        fires_once = self.operator.aggregation.windowing.fires_once
+        return first_open, grid.end_above(before.low_watermark) if fires_once else BEFORE_ALL
+
+    def _format_late(self, frame: pl.DataFrame, *, has_rows: bool) -> pl.DataFrame:
+        """Rows as the late output shows them; those that came condensed, with what is known of them."""
+        every, last = self.grid.window.every, self.grid.last_end(pl.col("_slice"))
+        reason = pl.when(pl.col("_late") > pl.col("_first")).then(pl.lit("late")).otherwise(pl.lit("closed"))
+        missed = (pl.min_horizontal(pl.col("_from"), last + every) - pl.col("_first")) // every
+        frame = frame.with_columns(reason.alias("reason"), missed.alias("missed"))
+        if has_rows:
+            return frame.drop("_t", "_slice", "_from", "_first", "_late", "_src").with_columns(
+                pl.lit(1, pl.Int64).alias("_rows")
+            )
+        return frame.select(
+            *self.keys,
+            "_part",
+            "reason",
+            "missed",
+            pl.col("_slice").alias("event_time"),
+            pl.col("_n").alias("_rows"),
+        )
+
+
+# Windows kept one by one: a row is late for each window that has closed.
 
 
 @dataclass(frozen=True)
 class JudgedRows:
-    """Rows with the windows that they are part of now, the windows held before that those are made of, and what was refused."""
+    """Rows with the windows that take them, what those windows are made of, and the rows that were refused."""
 
-    rows: pl.DataFrame
-    merged_from: pl.DataFrame
-    """Key, `_start` and `_end` of windows held, with the window that each has become part of: `_from`, `_to`."""
+    grown: GrownWindows
     verdicts: pl.DataFrame
     """`_row`, `reason`, `missed`."""
 
-    @cached_property
-    def moved_windows(self) -> pl.DataFrame:
-        """Those of the parts that are no more: they grew, or into another."""
-        return self.merged_from.filter(
-            (pl.col("_start") != pl.col("_from")) | (pl.col("_end") != pl.col("_to"))
-        )
-
 
 @dataclass(frozen=True)
-class LatenessJudge:
-    """How rows are judged for one operator."""
+class WindowJudge:
+    """Judges the rows of one operator."""
 
     windowing: Windowing
     keys: list[str]
 
     def judge(
-        self, rows: pl.DataFrame, open_windows: pl.DataFrame, dropped_until: int = MIN_TIME
+        self, rows: pl.DataFrame, open_windows: pl.DataFrame, dropped_until: int = BEFORE_ALL
     ) -> JudgedRows:
-        """`held`: the windows there are (`_start`, `_end`, `_closed`); those that end up to `dropped` are no more for any row."""
+        """`open_windows`: those there are (`_start`, `_end`, `_closed`); those that end up to `dropped_until` are no more for any row."""
         row_windows = assign_windows(rows, self.windowing.assigner)
         if self.windowing.window.merging:
             return self._judge_merging(row_windows, open_windows, dropped_until)
@@ -62,7 +228,7 @@ class LatenessJudge:
         touched = accepted.select(group).unique()
         touched_windows = open_windows.select(group).join(touched, on=group, how="semi", nulls_equal=True)
         parts = touched_windows.with_columns(pl.col("_start").alias("_from"), pl.col("_end").alias("_to"))
-        return JudgedRows(accepted, parts, _summarize_verdicts(row_windows))
+        return JudgedRows(GrownWindows(accepted, parts), _summarize_verdicts(row_windows))
 
     def _is_late(self, end: pl.Expr, dropped_until: int) -> pl.Expr:
         """Whether a window is gone for a row; by the clock none ever is."""
@@ -74,40 +240,18 @@ class LatenessJudge:
         self, row_windows: pl.DataFrame, open_windows: pl.DataFrame, dropped_until: int
     ) -> JudgedRows:
         """Sessions: a row that touches a closed one is refused, and one that is late by itself is judged by the session it would join."""
-        late = pl.col("_ahead") | self._is_late(pl.col("_end"), dropped_until)
+        is_doubtful = pl.col("_ahead") | self._is_late(pl.col("_end"), dropped_until)
         row_windows = row_windows.with_columns(
             pl.col("_ahead").alias("_late"),
-            late.alias("_doubtful"),
+            is_doubtful.alias("_doubtful"),
             self._touches_closed(row_windows, open_windows),
         )
         known = open_windows.filter(~pl.col("_closed")).select(*self.keys, "_start", "_end")
         if row_windows["_doubtful"].any():
             row_windows = self._judge_in_order(row_windows, known, dropped_until)
-        accepted = row_windows.filter(~pl.col("_late") & ~pl.col("_shut"))
-        reachable = known.join(
-            accepted.select(self.keys).unique(), on=self.keys, how="semi", nulls_equal=True
-        )
-        no_row = pl.lit(None, pl.UInt32).alias("_row")
-        both = pl.concat(
-            [reachable.with_columns(no_row), accepted.select(*self.keys, "_start", "_end", "_row")],
-            how="vertical_relaxed",
-        )
-        merged = merge_windows(both, self.keys, self.windowing.assigner)
-        touched = merged.filter(pl.col("_row").is_not_null()).select(*self.keys, "_from", "_to").unique()
-        parts = merged.filter(pl.col("_row").is_null()).drop("_row")
-        parts = parts.join(touched, on=touched.columns, how="semi", nulls_equal=True).select(
-            *self.keys, "_start", "_end", "_from", "_to"
-        )
-        own = ["_row", "_start", "_end"]
-        windows = merged.filter(pl.col("_row").is_not_null()).select(*own, "_from", "_to").unique()
-        accepted = (
-            accepted.drop("_late", "_shut", "_doubtful")
-            .join(windows, on=own, how="left")
-            .drop("_start", "_end")
-        )
-        return JudgedRows(
-            accepted.rename({"_from": "_start", "_to": "_end"}), parts, _summarize_verdicts(row_windows)
-        )
+        accepted = row_windows.filter(~pl.col("_late") & ~pl.col("_shut")).drop("_late", "_shut", "_doubtful")
+        grown = grow_windows(accepted, known, self.keys, self.windowing.assigner)
+        return JudgedRows(grown, _summarize_verdicts(row_windows))
 
     def _touches_closed(self, row_windows: pl.DataFrame, open_windows: pl.DataFrame) -> pl.Expr:
         """`_shut`: whether the row belongs to a session whose trigger has finished."""
@@ -158,6 +302,32 @@ class LatenessJudge:
         selected = frame.join(keys, on=self.keys, how="semi", nulls_equal=True, maintain_order="left")
         parts = selected.partition_by(self.keys, as_dict=True, maintain_order=True, include_key=False)
         return {key: part.rows() for key, part in parts.items()}
+
+
+def judge_sessions(
+    rows: Sequence[tuple[int, int, int, int | None, bool]],
+    open_sessions: Sequence[Window],
+    window: WindowFn,
+    limits: tuple[int, int],
+) -> Iterator[tuple[int, str]]:
+    """The rows of one key taken one after the other, each judged by the session that it would be part of: which are refused, and why.
+
+    A row is its number, its own window's start and end, its watermark, and whether it touches a closed session. `limits`: the
+    lateness, and the end up to which windows were dropped.
+
+    Example, a gap of 10 s, no lateness, an open session [100 s, 110 s), a watermark of 107 s: a row at 95 s is late alone, as
+    its own window ends at 105 s. But it joins the session, which ends at 110 s: so it is taken. A row at 85 s is late.
+    """
+    open_windows, (lateness, dropped_until) = list(open_sessions), limits
+    for number, start, end, watermark, touches_closed in rows:
+        group = find_group((start, end), open_windows, window)
+        merged = hull_of(group)
+        if merged[1] <= dropped_until or (watermark is not None and watermark >= merged[1] + lateness):
+            yield number, "late"
+        elif touches_closed:
+            yield number, "closed"
+        else:
+            open_windows = [*(other for other in open_windows if other not in group), merged]
 
 
 def _summarize_verdicts(row_windows: pl.DataFrame) -> pl.DataFrame:

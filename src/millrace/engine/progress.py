@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from millrace.durations import END_OF_STREAM
 from millrace.engine.lag_estimate import LagEstimate, LagReport, LagSegment, update_lag_estimate
 from millrace.watermarks import Percentile
-
-END_OF_STREAM = 2**62
-"""The watermark at the end of a bounded stream: nothing more is expected."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class Progress:
     added_since: Mapping[str, int] = field(default_factory=dict)
     """Aggregates that were added to windows that had begun, each with the last start of such a window."""
 
-    def wake(self, reports: dict[str, PartitionReport], now: int) -> Progress:
+    def wake(self, reports: Mapping[str, PartitionReport], now: int) -> Progress:
         """Channels that are new are known from now on; those that bring rows may not be behind the low watermark, as windows are dropped by it.
 
         They are behind it where they were idle, came later, or have a watermark of another delay than before.
@@ -130,7 +128,7 @@ class Progress:
             report.lags,
         )[2]
 
-    def advance(self, reports: dict[str, PartitionReport], now: int, *, at_end: bool) -> Progress:
+    def advance(self, reports: Mapping[str, PartitionReport], now: int, *, at_end: bool) -> Progress:
         """After the rows of a batch: clocks advance, the quiet fall idle, and the low watermark follows."""
         partitions = dict(self.partitions)
         for name, report in reports.items():
@@ -159,7 +157,7 @@ class Progress:
             low_watermark=_latest(self.low_watermark, _minimum_watermark(partitions, reports)),
         )
 
-    def partition_watermarks(self, reports: dict[str, PartitionReport]) -> list[PartitionWatermark]:
+    def partition_watermarks(self, reports: Mapping[str, PartitionReport]) -> list[PartitionWatermark]:
         """How far each partition is."""
         found = []
         for name, report in reports.items():
@@ -214,7 +212,7 @@ def _partition_from_json(
 
 
 def _minimum_watermark(
-    partitions: dict[str, PartitionProgress], reports: dict[str, PartitionReport]
+    partitions: dict[str, PartitionProgress], reports: Mapping[str, PartitionReport]
 ) -> int | None:
     watermarks = {name: partitions[name].watermark(report.delay) for name, report in reports.items()}
     awake = [watermarks[name] for name in reports if not partitions[name].is_idle]

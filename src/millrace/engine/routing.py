@@ -16,6 +16,7 @@ import polars as pl
 from millrace import graph
 from millrace.aggregates import ORDER
 from millrace.engine.exchange import Block, Body
+from millrace.engine.lateness import REPORTS_ERRORS, cannot_be_late
 from millrace.engine.operators.assign import WINDOW_INPUT, earliest_end, window_input
 from millrace.engine.operators.partials import partials_of
 from millrace.engine.operators.slices import Grid, grid_of
@@ -24,11 +25,6 @@ from millrace.values import key_hash
 
 if TYPE_CHECKING:
     from millrace.engine.source import PartitionBatch
-
-CLOCK_MARGIN = 2_000
-"""By how many milliseconds the clocks of ingestion nodes may differ before a late row may reach the late output combined.
-
-Nothing else depends on it."""
 
 RAW_COLUMNS = {"_key": pl.Binary(), "_value": pl.Binary()}
 
@@ -101,7 +97,7 @@ class _Delivery:
     def _broadcast(self, frame: pl.DataFrame, kind: str) -> None:
         """Every slot gets all rows. Only one slot reports those it refuses, or they would be reported once a slot."""
         for slot in range(len(self.bodies)):
-            self._append(slot, kind, frame.with_columns(pl.lit(slot == 0).alias("_told")))
+            self._append(slot, kind, frame.with_columns(pl.lit(slot == 0).alias(REPORTS_ERRORS)))
 
     def _append(self, slot: int, kind: str, frame: pl.DataFrame) -> None:
         self.bodies[slot].blocks.append(Block.of(self.operator.id, kind, frame, channel=self.channel))
@@ -151,8 +147,8 @@ def _send_to_slices(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> Non
         first.alias("_first"),
         (first if is_learned else pl.max_horizontal(first, open_end)).alias("_from"),
     )
-    cannot_be_late = _cannot_be_late(operator, pl.col("_first"), carries_watermarks=carries_watermarks)
-    doubtful = rows.select(~((pl.col("_from") == pl.col("_first")) & cannot_be_late)).to_series()
+    is_in_time = cannot_be_late(operator, pl.col("_first"), carries_watermarks=carries_watermarks)
+    doubtful = rows.select(~((pl.col("_from") == pl.col("_first")) & is_in_time)).to_series()
     if not doubtful.all():
         _send_combined(delivery, rows, doubtful)
     if doubtful.any():
@@ -182,15 +178,6 @@ def _set_future_aside(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> p
     )
     delivery.bodies[0].blocks.append(Block.of(f"late/{delivery.operator.id}", "late", future))
     return frame.filter(~pl.col("_ahead"))
-
-
-def _cannot_be_late(operator: Operator, end: pl.Expr, *, carries_watermarks: bool) -> pl.Expr:
-    """Whether no watermark that is possible here lets a window with this end refuse the row."""
-    if carries_watermarks:
-        return pl.col("_clock").is_null() | (pl.col("_clock") < end + operator.node.row_lateness)
-    return pl.lit(operator.is_bounded_by_ingestion) & (
-        pl.col("_ingested") + (CLOCK_MARGIN - operator.grace) < end
-    )
 
 
 def _send_to_deduplication(delivery: _Delivery, frame: pl.DataFrame) -> None:
@@ -229,8 +216,8 @@ def _is_safe(delivery: _Delivery, windowing: graph.Windowing) -> pl.Expr:
     if end is None or windowing.trigger.finishes or windowing.is_ordered:
         return pl.lit(value=False)
     by_processing_time = pl.lit(windowing.is_processing_time and operator.is_bounded_by_ingestion)
-    cannot_be_late = _cannot_be_late(operator, end, carries_watermarks=delivery.carries_watermarks)
-    return ~pl.col("_ahead") & (by_processing_time | cannot_be_late)
+    is_in_time = cannot_be_late(operator, end, carries_watermarks=delivery.carries_watermarks)
+    return ~pl.col("_ahead") & (by_processing_time | is_in_time)
 
 
 def _needed_columns(operator: Operator) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import polars as pl
 
@@ -21,26 +20,14 @@ from millrace.engine.isolation import (
     to_dead_letters,
 )
 from millrace.engine.operators import windows
-from millrace.engine.operators.chained import ChainedOperator
-from millrace.engine.operators.deduplicate import DeduplicateOperator
-from millrace.engine.operators.emit import PAIR, OperatorResult, drop_replaced_retractions, net_changes
-from millrace.engine.operators.interval_join import IntervalJoinOperator
-from millrace.engine.operators.match import MatchOperator
-from millrace.engine.operators.match_contiguous import ContiguousMatchOperator
-from millrace.engine.operators.match_rules import MatchRulesOperator
-from millrace.engine.operators.ordered_windows import OrderedWindowsOperator
+from millrace.engine.operators.contract import PAIR, OperatorResult
+from millrace.engine.operators.emit import drop_replaced_retractions, net_changes
 from millrace.engine.operators.partials import partials_of
-from millrace.engine.operators.process import ProcessOperator
-from millrace.engine.operators.sliced_windows import SlicedWindowsOperator
-from millrace.engine.operators.table_join import TableJoinOperator
-from millrace.engine.operators.windows import WindowsOperator
+from millrace.engine.operators.registry import operator_for
 from millrace.engine.plan import Operator, Plan, Route
 from millrace.engine.routing import forward_rows, partition_by_slot
 from millrace.engine.state import SlotState
 from millrace.errors import StateUnreadable
-from millrace.graph.build.join import IntervalJoin, TableJoin
-from millrace.graph.build.rules import MatchRules
-from millrace.patterns.cep.contiguous import ContiguousMatcher
 from millrace.values.calls import ordinary_errors
 
 
@@ -124,7 +111,7 @@ def _step_operator(
 def _run_operator(operator: Operator, state: SlotState, inbox: tuple[Body, list[Block]]) -> OperatorResult:
     """The operator's own part. If stored rows do not fit new ones, the job is not to blame."""
     try:
-        return _operator_for(operator).step(state, *inbox)
+        return operator_for(operator).step(state, *inbox)
     except SCHEMA_ERRORS as error:
         if is_user_error(error) or _fails_without_state(operator, inbox):
             raise
@@ -138,7 +125,7 @@ def _run_operator(operator: Operator, state: SlotState, inbox: tuple[Body, list[
 def _fails_without_state(operator: Operator, inbox: tuple[Body, list[Block]]) -> bool:
     """Whether the rows that come are to blame, whatever is stored."""
     try:
-        _operator_for(operator).step(SlotState(), *inbox)
+        operator_for(operator).step(SlotState(), *inbox)
     except Exception:  # noqa: BLE001 - whatever it is, state is not to blame
         return True
     return False
@@ -168,40 +155,6 @@ def _find_offending_rows(
             ),
         ],
         how="diagonal_relaxed",
-    )
-
-
-@lru_cache(maxsize=1024)
-def _operator_for(
-    operator: Operator,
-) -> SlicedWindowsOperator | WindowsOperator | OrderedWindowsOperator | ChainedOperator:
-    if isinstance(operator.node, graph.Process):
-        return ProcessOperator(operator)
-    if isinstance(operator.node, graph.Deduplication):
-        return DeduplicateOperator(operator)
-    if isinstance(operator.node, MatchRules):
-        return MatchRulesOperator(operator)
-    if isinstance(operator.node, graph.MatchPattern):
-        matches = MatchOperator(operator)
-        return (
-            ContiguousMatchOperator(operator) if ContiguousMatcher.is_suitable(matches.matcher) else matches
-        )
-    if isinstance(operator.node, graph.MatchRecognize):
-        from millrace.engine.operators.match_recognize import MatchRecognizeOperator
-
-        return MatchRecognizeOperator(operator)
-    if isinstance(operator.node, IntervalJoin):
-        return IntervalJoinOperator(operator)
-    if isinstance(operator.node, TableJoin):
-        return TableJoinOperator(operator)
-    if not operator.over_rows:
-        return ChainedOperator(operator)
-    if operator.aggregation.windowing.is_ordered:
-        return OrderedWindowsOperator(operator)
-    return (
-        WindowsOperator(operator)
-        if operator.aggregation.windowing.sliced_window is None
-        else SlicedWindowsOperator(operator)
     )
 
 

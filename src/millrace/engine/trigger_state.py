@@ -19,13 +19,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from millrace import triggers as t
+from millrace.durations import END_OF_STREAM
 from millrace.triggers import Trigger
 
 TriggerState: TypeAlias = Any
 """Plain values that JSON knows."""
-
-END_OF_STREAM = 2**62
-"""The watermark of a stream that has ended."""
 
 _EACH_BATCH = t.Repeatedly(t.AfterCount(1))
 _NEVER = t.Never()

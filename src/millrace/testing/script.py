@@ -22,8 +22,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import polars as pl
 
 from millrace import durations, graph, timestamps, watermarks
-from millrace.durations import Duration
-from millrace.engine.trigger_state import END_OF_STREAM
+from millrace.durations import END_OF_STREAM, Duration
 from millrace.errors import ComponentMissing, DefinitionError
 from millrace.graph.build.feedback import loop_topics
 from millrace.stream import Job, Output

@@ -11,7 +11,7 @@ from devtools.timeline.games import GAME, SCORES, scores, totals
 from millrace import watermarks, windows
 from millrace.devtools.timeline import record
 from millrace.devtools.timeline.seen import ObservedBatch
-from millrace.engine.progress import END_OF_STREAM
+from millrace.durations import END_OF_STREAM
 from millrace.errors import DefinitionError
 from millrace.log import open_log
 from millrace.log.codecs.codec import encode

@@ -13,7 +13,7 @@ import yaml
 
 import millrace as mr
 from millrace import panes, testing, watermarks
-from millrace.engine.trigger_state import END_OF_STREAM
+from millrace.durations import END_OF_STREAM
 from millrace.errors import DefinitionError
 from millrace.patterns import RowPattern, match_recognize
 from millrace.patterns.sql.matcher import SqlPartition

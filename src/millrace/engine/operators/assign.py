@@ -1,8 +1,6 @@
-"""Rows to windows, on columns: `_start` and `_end` of every window that a row's time falls into; sessions that touch become one."""
+"""Rows to windows, on columns: `_start` and `_end` of every window that a row's time falls into."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -14,7 +12,6 @@ from millrace.windows import (
     Sessions,
     Sliding,
     Unaligned,
-    Window,
     WindowFn,
 )
 
@@ -82,61 +79,3 @@ def _assign_by_user(rows: pl.DataFrame, window: WindowFn) -> pl.DataFrame:
         windows, schema={"_at": pl.Int64, "_start": pl.Int64, "_end": pl.Int64}, orient="row"
     )
     return rows.join(assigned, on="_at", how="inner", maintain_order="left")
-
-
-def merge_windows(windows: pl.DataFrame, keys: list[str], window: WindowFn) -> pl.DataFrame:
-    """Windows of many keys (`_start`, `_end`), each with the window that it becomes part of (`_from`, `_to`)."""
-    if not isinstance(window, Sessions):
-        return _merge_by_user(windows, keys, window)
-    ordered = windows.sort(*keys, "_start")
-    furthest_end = pl.col("_end").cum_max().shift(1).over(keys)
-    is_apart = (furthest_end.is_null() | (pl.col("_start") > furthest_end)).cast(pl.Int64)
-    ordered = ordered.with_columns(is_apart.cum_sum().alias("_group"))
-    return ordered.with_columns(
-        pl.col("_start").min().over("_group").alias("_from"), pl.col("_end").max().over("_group").alias("_to")
-    ).drop("_group")
-
-
-def _merge_by_user(windows: pl.DataFrame, keys: list[str], window: WindowFn) -> pl.DataFrame:
-    parts = []
-    for part in windows.partition_by(keys, maintain_order=True):
-        distinct = sorted(set(part.select("_start", "_end").rows()))
-        merged = [(*single, *hull_of(group)) for group in window.merge(distinct) for single in group]
-        schema = dict.fromkeys(("_start", "_end", "_from", "_to"), pl.Int64)
-        parts.append(
-            part.join(pl.DataFrame(merged, schema=schema, orient="row"), on=["_start", "_end"], how="left")
-        )
-    return (
-        pl.concat(parts)
-        if parts
-        else windows.with_columns(pl.col("_start").alias("_from"), pl.col("_end").alias("_to"))
-    )
-
-
-def hull_of(group: Sequence[Window]) -> Window:
-    """The window that a group of windows becomes."""
-    return min(start for start, _ in group), max(end for _, end in group)
-
-
-def judge_sessions(
-    rows: Sequence[tuple[int, int, int, int | None, bool]],
-    open_sessions: Sequence[Window],
-    window: WindowFn,
-    limits: tuple[int, int],
-) -> Iterator[tuple[int, str]]:
-    """The rows of one key taken one after the other, each judged by the session that it would be part of: which are refused, and why.
-
-    A row is its number, its own window's start and end, its watermark, and whether it touches a closed session. `patience`: the lateness, and the end
-    up to which windows were dropped.
-    """
-    open_windows, (lateness, dropped_until) = list(open_sessions), limits
-    for number, start, end, watermark, touches_finished in rows:
-        session = (start, end)
-        group = next(group for group in window.merge(sorted({*open_windows, session})) if session in group)
-        merged = hull_of(group)
-        if merged[1] <= dropped_until or (watermark is not None and watermark >= merged[1] + lateness):
-            yield number, "late"
-        elif touches_finished:
-            yield number, "closed"
-        else:
-            open_windows = [*(other for other in open_windows if other not in group), merged]

@@ -9,24 +9,34 @@ import polars as pl
 import polars.selectors as cs
 
 from millrace import panes
+from millrace.durations import BEFORE_ALL
 from millrace.engine.exchange import Block, Body
 from millrace.engine.operators import emit
-from millrace.engine.operators.emit import OperatorResult, PaneValues, WindowOperator
-from millrace.engine.operators.slices import LEAST, end_range, grid_of
+from millrace.engine.operators.contract import OperatorResult
+from millrace.engine.operators.emit import PaneValues, WindowShape
+from millrace.engine.operators.slices import end_range, grid_of
+from millrace.engine.plan import Operator
 from millrace.engine.state import Layout, SlotState
 
 
 @dataclass(frozen=True, eq=False)
-class ChainedOperator(WindowOperator):
+class ChainedOperator:
     """The operator of a later aggregation. Its state is a bag of rows per key and window, or their sums where those suffice."""
+
+    operator: Operator
+
+    @cached_property
+    def shape(self) -> WindowShape:
+        """Its columns and those of its panes."""
+        return WindowShape(self.operator)
 
     @cached_property
     def identity_columns(self) -> list[str]:
         """The columns in which two rows must agree to cancel each other."""
-        ordered = ["event_time"] if self.partials.is_ordered else []
+        ordered = ["event_time"] if self.shape.partials.is_ordered else []
         return [
-            *self.group_columns,
-            *[c for c in (*self.partials.input_columns, *ordered) if c not in self.group_columns],
+            *self.shape.group_columns,
+            *[c for c in (*self.shape.partials.input_columns, *ordered) if c not in self.shape.group_columns],
         ]
 
     @cached_property
@@ -42,7 +52,7 @@ class ChainedOperator(WindowOperator):
         net = self._net_rows(blocks)
         emitted, changes, counters = self._fire(state, net, old_watermark, watermark)
         state = state.append(operator_id, "rows", net, self.layout)
-        state = state.append(operator_id, "panes", counters, self.counter_layout)
+        state = state.append(operator_id, "panes", counters, self.shape.counter_layout)
         if watermark is not None:
             state = state.expire(operator_id, "rows", watermark - horizon).expire(
                 operator_id, "panes", watermark - horizon
@@ -68,7 +78,7 @@ class ChainedOperator(WindowOperator):
             .agg(pl.col("_w").sum())
             .filter(pl.col("_w") != 0)
         )
-        return self._to_partials(rows) if self.partials.is_additive else rows
+        return self._to_partials(rows) if self.shape.partials.is_additive else rows
 
     def _assign_windows(self, frame: pl.DataFrame) -> pl.DataFrame:
         sign = pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1).cast(pl.Int64).alias("_w")
@@ -89,24 +99,24 @@ class ChainedOperator(WindowOperator):
             .with_columns(number.alias(c) for c in ("_start", "_end", "_w"))
         )
         rows = rows.clear().select(*self.identity_columns, "_w")
-        return self._to_partials(rows) if self.partials.is_additive else rows
+        return self._to_partials(rows) if self.shape.partials.is_additive else rows
 
     def _to_partials(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Additive partials of rows with weights."""
-        if self.partials.counts_only:
+        if self.shape.partials.counts_only:
             return rows.select(
-                *self.partials.keys,
-                *self.window_columns,
-                *[pl.col("_w").alias(column) for column in self.partials.value_columns],
+                *self.shape.partials.keys,
+                *self.shape.window_columns,
+                *[pl.col("_w").alias(column) for column in self.shape.partials.value_columns],
             )
         retracted = rows.filter(pl.col("_w") < 0)
         if retracted.is_empty():
             return self._condense(rows)
         added = self._condense(rows.filter(pl.col("_w") > 0))
-        removed = self.partials.from_retracted(
-            self._repeat_by_weight(retracted.with_columns(-pl.col("_w"))), group=self.window_columns
+        removed = self.shape.partials.from_retracted(
+            self._repeat_by_weight(retracted.with_columns(-pl.col("_w"))), group=self.shape.window_columns
         )
-        return self.partials.merge(pl.concat([added, removed]), group=self.window_columns)
+        return self.shape.partials.merge(pl.concat([added, removed]), group=self.shape.window_columns)
 
     def _repeat_by_weight(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Each row as often as it weighs."""
@@ -119,43 +129,43 @@ class ChainedOperator(WindowOperator):
     def _condense(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Partials of rows that stand for as many as they weigh."""
         repeated = self._repeat_by_weight(rows)
-        if self.partials.is_ordered:
-            repeated = repeated.sort("event_time", *self.partials.input_columns).with_row_index("_off")
+        if self.shape.partials.is_ordered:
+            repeated = repeated.sort("event_time", *self.shape.partials.input_columns).with_row_index("_off")
             repeated = repeated.with_columns(
                 pl.col("event_time").alias("_t"),
                 pl.lit(0, pl.Int64).alias("_src"),
                 pl.col("_off").cast(pl.Int64),
             )
-        return self.partials.from_rows(repeated, group=self.window_columns)
+        return self.shape.partials.from_rows(repeated, group=self.shape.window_columns)
 
     def _merge(self, rows: pl.DataFrame) -> pl.DataFrame:
-        if self.partials.is_additive:
-            return self.partials.merge(rows, group=self.window_columns)
+        if self.shape.partials.is_additive:
+            return self.shape.partials.merge(rows, group=self.shape.window_columns)
         return rows.group_by(self.identity_columns).agg(pl.col("_w").sum()).filter(pl.col("_w") != 0)
 
     def _values(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The aggregates of each key and window that has rows."""
         merged = self._merge(rows)
-        partials = merged if self.partials.is_additive else self._condense(merged)
-        return self.partials.results(partials.filter(pl.col("_n") > 0), group=self.window_columns)
+        partials = merged if self.shape.partials.is_additive else self._condense(merged)
+        return self.shape.partials.results(partials.filter(pl.col("_n") > 0), group=self.shape.window_columns)
 
     def _fire(
         self, state: SlotState, net_rows: pl.DataFrame, old_watermark: int | None, watermark: int | None
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes to show, changes to pass on, numbers to remember."""
-        operator_id, nothing = self.operator.id, self.empty_changes
+        operator_id, nothing = self.operator.id, self.shape.empty_changes
         old_bound, new_bound = (
-            LEAST if old_watermark is None else old_watermark,
-            LEAST if watermark is None else watermark,
+            BEFORE_ALL if old_watermark is None else old_watermark,
+            BEFORE_ALL if watermark is None else watermark,
         )
         first, last = end_range(net_rows)
         oldest, newest = min(old_bound, first - 1), max(new_bound, last)
         stored = state.table(operator_id, "rows").between(oldest, newest)
         if net_rows.is_empty() and (old_bound == new_bound or not stored):
-            return self.empty_panes, nothing, self.empty_counters
+            return self.shape.empty_panes, nothing, self.shape.empty_counters
         stored_rows = pl.concat([self._empty_rows, *stored])
         counters = pl.concat(
-            [self.empty_counters, *state.table(operator_id, "panes").between(oldest, newest)]
+            [self.shape.empty_counters, *state.table(operator_id, "panes").between(oldest, newest)]
         )
         fired = [
             emit.number_panes(
@@ -170,11 +180,11 @@ class ChainedOperator(WindowOperator):
             if not (previous_rows.is_empty() and new_rows.is_empty())
         ]
         if not fired:
-            return self.empty_panes, nothing, self.empty_counters
+            return self.shape.empty_panes, nothing, self.shape.empty_counters
         return (
-            pl.concat([self.empty_panes, *(emission.panes for emission in fired)]),
+            pl.concat([self.shape.empty_panes, *(emission.panes for emission in fired)]),
             pl.concat([nothing, *(emission.changes for emission in fired)]),
-            pl.concat([self.empty_counters, *(emission.counters for emission in fired)]),
+            pl.concat([self.shape.empty_counters, *(emission.counters for emission in fired)]),
         )
 
     def _pane_values(
@@ -189,7 +199,7 @@ class ChainedOperator(WindowOperator):
         return PaneValues(
             self.operator,
             current,
-            self._values(_rows_of_groups(previous_rows, counters.select(self.group_columns))),
+            self._values(_rows_of_groups(previous_rows, counters.select(self.shape.group_columns))),
             timing,
         )
 
@@ -202,7 +212,9 @@ class ChainedOperator(WindowOperator):
             return stored_rows.clear(), net_rows.clear()
         within = pl.col("_end").is_between(low, high, closed="right")
         before, now = stored_rows.filter(within), net_rows.filter(within)
-        return before if timing == "on_time" else _rows_of_groups(before, now.select(self.group_columns)), now
+        return before if timing == "on_time" else _rows_of_groups(
+            before, now.select(self.shape.group_columns)
+        ), now
 
 
 def _rows_of_groups(rows: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:

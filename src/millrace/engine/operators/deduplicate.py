@@ -1,7 +1,26 @@
-"""Rows without their copies. What is kept of a row that went on is what its copies have in common with it, for as long as one may come."""
+"""Operator `deduplicate`: drops rows that repeat an earlier row of the same key.
+
+A row is a duplicate if a row with equal identity columns was emitted less than `within` before it, in event time. The
+operator remembers identity and event time of each emitted row until the watermark has passed `event_time + within`.
+
+There are two modes:
+
+* Immediate: `event_time` is part of the identity, so copies have equal times and the order of arrival does not matter.
+  Rows are emitted in the batch that brings them.
+* Ordered: the first row in event-time order wins, so rows wait until the watermark has passed them.
+
+Example, ordered, within 10 s, rows of one key with equal identity:
+
+    event time   0 s    4 s    9 s    12 s    13 s    25 s
+    emitted      yes    no     no     yes     no      yes     12 s is 10 s or more after 0 s; 13 s is not after 12 s
+
+Rows that arrive after their identity may have been forgotten are late: nobody can tell any more whether they are
+duplicates. Rows stay rows: each goes on with the watermark at it, by which operators that follow judge it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,66 +28,62 @@ import polars as pl
 
 from millrace import graph
 from millrace.aggregates import ORDER
-from millrace.engine.arrivals import collect_reports, format_late_rows, load_rows
+from millrace.durations import BEFORE_ALL
+from millrace.engine import lateness
+from millrace.engine.arrivals import BatchProgress
 from millrace.engine.exchange import Block, Body
-from millrace.engine.operators.emit import OperatorResult
-from millrace.engine.operators.ordered_windows import BEFORE_ALL, OrderedWindowsOperator
-from millrace.engine.progress import PartitionReport, Progress
+from millrace.engine.operators.contract import OperatorResult, empty_changes, empty_panes
+from millrace.engine.ordered_rows import OrderedRows
+from millrace.engine.plan import Operator
 from millrace.engine.routing import RAW_COLUMNS
 from millrace.engine.state import Layout, SlotState
 
+SEEN = "seen"
+"""State table: the identity and event time of emitted rows."""
 _INTERNAL_COLUMNS = ("_w", "_topic", "_row", "_t", "_via")
 
 
 @dataclass(frozen=True, eq=False)
-class DeduplicateOperator(OrderedWindowsOperator):
-    """The operator of a deduplication: rows that may have an earlier copy wait, as those of patterns do; others go on at once."""
+class DeduplicateOperator:
+    """Drops duplicates of rows that were emitted before."""
+
+    operator: Operator
+    node: graph.Deduplication
 
     @cached_property
-    def node(self) -> graph.Deduplication:
-        """What makes rows copies of each other."""
-        node = self.operator.node
-        assert isinstance(node, graph.Deduplication)
-        return node
+    def rows(self) -> OrderedRows:
+        """The rows that wait for their turn, where they do."""
+        return OrderedRows(self.operator, ())
 
     @cached_property
     def _remembered_columns(self) -> list[str]:
         return list(dict.fromkeys([*self.node.identity_columns, "event_time"]))
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """A batch: rows are judged, the first of their kind go on and are remembered, and what can have no more copies is forgotten."""
+        """One batch: judge rows, release those in order, emit the first of each kind, forget what is too old."""
         operator_id = self.operator.id
         saved = state.values.get(operator_id) or {"progress": None, "time": BEFORE_ALL}
-        reports = collect_reports(self.operator, body)
-        before = Progress.from_json(saved["progress"]).wake(reports, body.now)
-        after = before.advance(reports, body.now, at_end=body.at_end)
-        time = BEFORE_ALL if after.low_watermark is None else after.low_watermark
-        accepted, late = self._split_late_rows(self._read_rows(blocks, reports, before))
+        progress = BatchProgress.of(self.operator, body, saved["progress"])
+        accepted, late = self._split_late(self._read_rows(blocks, progress))
         if not self.node.is_immediate:
-            state, accepted = self._release(state, accepted, saved["time"], time)
+            state, accepted = self.rows.release(state, accepted, saved["time"], progress.watermark)
         rows = {}
         if accepted is not None and not accepted.is_empty():
-            state, emitted = self._drop_duplicates(state, accepted.sort(ORDER), time)
-            rows = {
-                int(edge): self._to_rows(part)
-                for (edge,), part in emitted.partition_by("_via", as_dict=True).items()
-            }
-        state = state.with_values(operator_id, {"progress": after.to_json(), "time": time}).expire(
-            operator_id, "seen", time
-        )
+            state, emitted = self._drop_duplicates(state, accepted.sort(ORDER), progress.watermark)
+            parts = emitted.partition_by("_via", as_dict=True)
+            rows = {int(edge): self._to_rows(part) for (edge,), part in parts.items()}
+        values = {"progress": progress.after.to_json(), "time": progress.watermark}
         return OperatorResult(
-            state,
-            after.low_watermark,
-            self.empty_panes,
-            self.empty_changes,
+            state.with_values(operator_id, values).expire(operator_id, SEEN, progress.watermark),
+            progress.after.low_watermark,
+            empty_panes(self.node),
+            empty_changes(self.node),
             late,
-            after.partition_watermarks(reports),
+            progress.partition_watermarks,
             rows=rows,
         )
 
-    def _read_rows(
-        self, blocks: list[Block], reports: dict[str, PartitionReport], progress: Progress
-    ) -> pl.DataFrame | None:
+    def _read_rows(self, blocks: Sequence[Block], progress: BatchProgress) -> pl.DataFrame | None:
         """All rows of the batch, each with the edge that it came by."""
         blocks_by_edge: dict[int, list[Block]] = {}
         for block in blocks:
@@ -76,7 +91,7 @@ class DeduplicateOperator(OrderedWindowsOperator):
         frames = [
             rows.with_columns(pl.lit(edge, pl.Int64).alias("_via"))
             for edge, edge_blocks in blocks_by_edge.items()
-            if (rows := load_rows(self.operator, edge_blocks, reports, progress)) is not None
+            if (rows := progress.load_rows(edge_blocks)) is not None
         ]
         if not frames:
             return None
@@ -87,21 +102,14 @@ class DeduplicateOperator(OrderedWindowsOperator):
         columns = [name for name in self.node.schema if name in rows.columns]
         return rows.select(*columns, *sorted(name for name in rows.columns if name.startswith("_")))
 
-    def _split_late_rows(self, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+    def _split_late(self, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
         """Without the rows of which nobody can tell any more whether they are copies."""
         if rows is None:
             return None, None
-        behind = (
-            pl.col("_w") >= pl.col("_t") + self.node.within
-            if self.node.is_immediate
-            else pl.col("_w") > pl.col("_t")
+        is_immediate = self.node.is_immediate
+        return lateness.split_late(
+            rows, lateness.is_forgotten(self.node.within) if is_immediate else lateness.is_behind()
         )
-        refused = pl.col("_ahead") | behind.fill_null(value=False)
-        reason = pl.when(pl.col("_ahead")).then(pl.lit("future")).otherwise(pl.lit("late"))
-        verdicts = rows.filter(refused).select(
-            "_row", reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed")
-        )
-        return rows.filter(~refused), None if verdicts.is_empty() else format_late_rows(rows, verdicts)
 
     def _drop_duplicates(
         self, state: SlotState, rows: pl.DataFrame, time: int
@@ -111,14 +119,12 @@ class DeduplicateOperator(OrderedWindowsOperator):
         layout = Layout(pl.col("event_time"), until, lambda frame: frame.filter(until > time))
         seen = self._read_seen(state, rows)
         if self.node.is_immediate:
-            emitted = rows.unique(identity, keep="first", maintain_order=True).join(
-                seen, on=identity, how="anti", nulls_equal=True
-            )
+            first = rows.unique(identity, keep="first", maintain_order=True)
+            emitted = first.join(seen, on=identity, how="anti", nulls_equal=True)
         else:
             emitted = self._drop_within(rows, seen)
-        return state.append(
-            self.operator.id, "seen", emitted.select(self._remembered_columns), layout
-        ), emitted
+        remembered = emitted.select(self._remembered_columns)
+        return state.append(self.operator.id, SEEN, remembered, layout), emitted
 
     def _read_seen(self, state: SlotState, rows: pl.DataFrame) -> pl.DataFrame:
         """What is remembered of earlier rows that these may be copies of."""
@@ -130,7 +136,7 @@ class DeduplicateOperator(OrderedWindowsOperator):
         near = pl.col("event_time").is_between(first, last)
         chunks = [
             chunk
-            for chunk in state.table(self.operator.id, "seen").chunks
+            for chunk in state.table(self.operator.id, SEEN).chunks
             if chunk.min_end <= last and chunk.max_end - self.node.within >= first
         ]
         identities = rows.select(identity).unique()
@@ -141,7 +147,11 @@ class DeduplicateOperator(OrderedWindowsOperator):
         return pl.concat([rows.select(columns).clear(), *(frame.select(columns) for frame in found)])
 
     def _drop_within(self, rows: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
-        """The first row of each kind, then the first that is not close to it, and so on."""
+        """The first row of each kind, then the first that is at least `within` later, and so on.
+
+        Each pass of the loop settles one row of each kind. Copies come in pairs in practice, so one or two passes are
+        usual. A long burst of copies goes in one pass: all of it lies within reach of the row emitted before it.
+        """
         identity, time = self.node.identity_columns, pl.col("event_time")
         last_emitted = seen.group_by(identity).agg(time.max().alias("_last"))
         pending = (

@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
 
 from millrace import panes
+from millrace.engine.operators import contract
+from millrace.engine.operators.contract import PAIR
 from millrace.engine.operators.partials import Partials, partials_of
 from millrace.engine.plan import Operator
-from millrace.engine.progress import PartitionWatermark
-from millrace.engine.state import Layout, SlotState
+from millrace.engine.state import Layout
 
-PAIR = "_off"
-"""The column that says which new value takes the place of which old one; it rides through stateless steps as offsets do."""
 PANE_COUNTERS = {"_shown": pl.Int64(), "_settled": pl.Int64()}
 
 
-@dataclass(frozen=True)
-class OperatorResult:
-    """What a batch did to an operator."""
-
-    state: SlotState
-    watermark: int | None
-    panes: pl.DataFrame
-    """Panes for topics: values, and those they replace, told apart by `op` and brought together by `PAIR`."""
-    changes: pl.DataFrame
-    """Values and retractions for the next operator."""
-    late: pl.DataFrame | None = None
-    partition_watermarks: Sequence[PartitionWatermark] = ()
-    """How far the partitions are that it reads."""
-    side_outputs: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """What it says besides, by port: panes with `PAIR`, each shown once."""
-    dead_letters: pl.DataFrame | None = None
-    """Records that the operator cannot understand, as dead letters."""
-    rows: Mapping[int, pl.DataFrame] = field(default_factory=dict)
-    """Rows that go on as rows, by the edge they came by; `_clock` is the watermark at each (null: none that could refuse it)."""
-
-
 @dataclass(frozen=True, eq=False)
-class WindowOperator:
-    """An operator that keeps something per key and window."""
+class WindowShape:
+    """The columns of an operator that keeps something per key and window, and those of its panes."""
 
     operator: Operator
 
@@ -71,12 +49,12 @@ class WindowOperator:
     @cached_property
     def empty_changes(self) -> pl.DataFrame:
         """No changes, in the columns that changes have."""
-        return self.operator.node.schema.to_frame()
+        return contract.empty_changes(self.operator.node)
 
     @cached_property
     def empty_panes(self) -> pl.DataFrame:
         """No panes, in the columns that they have before they leave."""
-        return self.empty_changes.with_columns(pl.lit(0, pl.Int64).alias(PAIR))
+        return contract.empty_panes(self.operator.node)
 
     @cached_property
     def empty_counters(self) -> pl.DataFrame:

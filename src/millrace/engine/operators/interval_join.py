@@ -1,4 +1,13 @@
-"""Interval joins over rows: those of both sides are kept until no partner can come any more. All on columns."""
+"""Operator `interval_join`: pairs of rows with the same key whose times are not far apart.
+
+Rows of both sides are kept until no partner can come any more (`_until`): a left row at `t` until the watermark is
+`t + upper`, a right row until it is past `t - lower`. A row that none has met by then is shown alone, where the join asks.
+
+Example, within ("-1s", "5s"), a left row at 10 s:
+
+    right row at   8 s   9 s   14 s   15 s
+    pair           no    yes   yes    no     15 s is not less than 10 s + 5 s; at a watermark of 15 s the left row goes
+"""
 
 from __future__ import annotations
 
@@ -8,33 +17,33 @@ from functools import cached_property
 import polars as pl
 
 from millrace import panes
-from millrace.engine.arrivals import collect_reports, load_rows
+from millrace.durations import BEFORE_ALL
+from millrace.engine.arrivals import BatchProgress
 from millrace.engine.exchange import Block, Body
-from millrace.engine.operators.emit import PAIR, OperatorResult
-from millrace.engine.operators.ordered_windows import BEFORE_ALL, OrderedWindowsOperator
-from millrace.engine.progress import END_OF_STREAM, Progress
+from millrace.engine.operators.contract import OperatorResult, divide_panes, number_pairs
+from millrace.engine.ordered_rows import OrderedRows
+from millrace.engine.plan import Operator
 from millrace.engine.state import Layout, SlotState
 from millrace.graph.build.join import SIDE_COLUMNS, IntervalJoin
 
 LEFT, RIGHT = SIDE_COLUMNS
+ROWS, MATCHED = "rows", "met"
+"""State tables: the rows of both sides, and which of them have met a partner."""
 ROW_ID = ("_src", "_off", "_nth")
 """With the key, what tells rows apart in every slot: where they come from, and which of those that a step made of one row."""
 
 
 @dataclass(frozen=True, eq=False)
-class IntervalJoinOperator(OrderedWindowsOperator):
-    """The operator of an interval join. Pairs are shown as soon as both rows are there, rows without a partner when none can come."""
+class IntervalJoinOperator:
+    """Joins rows of two sides by their times. Pairs are shown as soon as both rows are there, rows without a partner when none can come."""
+
+    operator: Operator
+    node: IntervalJoin
 
     @cached_property
-    def node(self) -> IntervalJoin:
-        """What is joined."""
-        node = self.operator.node
-        assert isinstance(node, IntervalJoin)
-        return node
-
-    @cached_property
-    def _kept_columns(self) -> list[str]:
-        return ["_t", "_src", "_off", *SIDE_COLUMNS]
+    def rows(self) -> OrderedRows:
+        """How rows are judged: as rows in order are, though none waits."""
+        return OrderedRows(self.operator, ("_t", "_src", "_off", *SIDE_COLUMNS))
 
     @cached_property
     def _empty_rows(self) -> pl.DataFrame:
@@ -53,51 +62,42 @@ class IntervalJoinOperator(OrderedWindowsOperator):
         return self._empty_rows.select(*self.node.keys, *ROW_ID, "_until")
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """A batch: rows are judged, meet those that are kept and each other; the watermark moves; what waited in vain is shown."""
+        """One batch: judge rows, join them with those that are kept and with each other, show rows that no partner can meet any more."""
         operator_id = self.operator.id
         saved = state.values.get(operator_id) or {"progress": None, "time": BEFORE_ALL}
-        reports = collect_reports(self.operator, body)
-        before = Progress.from_json(saved["progress"]).wake(reports, body.now)
-        after = before.advance(reports, body.now, at_end=body.at_end)
-        rows, late = self._split_late(load_rows(self.operator, blocks, reports, before))
-        since, time = saved["time"], BEFORE_ALL if after.low_watermark is None else after.low_watermark
+        progress = BatchProgress.of(self.operator, body, saved["progress"])
+        rows, late = self.rows.judge(progress.load_rows(blocks))
+        since, time = saved["time"], progress.watermark
         new = self._number_rows(rows)
-        stored = self._read_unexpired(state, "rows", since)
+        stored = self._read_unexpired(state, ROWS, since)
         pairs, matched = self._join_new(stored, new)
         is_pending = pl.col("_until") > time
-        state = state.append(operator_id, "rows", new.filter(is_pending), self._layout_since(since))
+        state = state.append(operator_id, ROWS, new.filter(is_pending), _layout_since(since))
         unmatched = self._unmatched(
             pl.concat([stored, new]).filter(~is_pending),
-            pl.concat([self._read_unexpired(state, "met", since), matched]),
+            pl.concat([self._read_unexpired(state, MATCHED, since), matched]),
         )
-        state = state.append(operator_id, "met", matched.filter(is_pending), self._layout_since(since))
+        state = state.append(operator_id, MATCHED, matched.filter(is_pending), _layout_since(since))
         emitted = self._pairs_to_panes(pl.concat([pairs, unmatched]) if unmatched.height else pairs)
-        state = state.expire(operator_id, "rows", time).expire(operator_id, "met", time)
-        watermark = (
-            None
-            if after.low_watermark is None
-            else after.low_watermark
-            if after.low_watermark >= END_OF_STREAM
-            else after.low_watermark - self.node.output_delay
-        )
-        state = state.with_values(operator_id, {"progress": after.to_json(), "time": time})
-        changes = emitted.drop(PAIR) if self.operator.travels else self.empty_changes
+        state = state.expire(operator_id, ROWS, time).expire(operator_id, MATCHED, time)
+        shown, changes = divide_panes(self.operator, emitted)
         return OperatorResult(
-            state,
-            watermark,
-            emitted if self.operator.shows else self.empty_panes,
+            state.with_values(operator_id, {"progress": progress.after.to_json(), "time": time}),
+            self._output_watermark(progress),
+            shown,
             changes,
             late,
-            after.partition_watermarks(reports),
+            progress.partition_watermarks,
         )
 
-    def _layout_since(self, since: int) -> Layout:
-        until = pl.col("_until")
-        return Layout(until, until, lambda frame: frame.filter(until > since))
+    def _output_watermark(self, progress: BatchProgress) -> int | None:
+        """How far what follows may go: rows without a partner are shown late, by as much as their partner might have been."""
+        watermark = progress.after.low_watermark
+        return watermark if watermark is None or progress.is_ended else watermark - self.node.output_delay
 
     def _read_unexpired(self, state: SlotState, table: str, since: int) -> pl.DataFrame:
         """What of a table has not expired."""
-        empty = self._empty_rows if table == "rows" else self._empty_matched
+        empty = self._empty_rows if table == ROWS else self._empty_matched
         frames = [
             chunk.frame for chunk in state.table(self.operator.id, table).chunks if chunk.max_end > since
         ]
@@ -163,17 +163,17 @@ class IntervalJoinOperator(OrderedWindowsOperator):
     def _pairs_to_panes(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Pairs as panes: from the earlier row to just after the later one."""
         start, end = pl.min_horizontal("_t", "_t_right"), pl.max_horizontal("_t", "_t_right")
-        zero = pl.lit(0, pl.Int64)
-        return rows.select(
+        shown = rows.select(
             *self.node.keys,
             *self.node.output_exprs,
             end.alias("event_time"),
             start.alias("window_start"),
             (end + 1).alias("window_end"),
-            zero.alias("index"),
-            zero.alias("settled_index"),
-            pl.lit("on_time").alias("timing"),
-            pl.lit(value=True).alias("final"),
-            pl.lit(panes.ADD).alias("op"),
-            pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR),
-        ).select(*self.node.schema, PAIR)
+            *panes.shown_once(),
+        )
+        return number_pairs(shown, self.node.schema)
+
+
+def _layout_since(since: int) -> Layout:
+    until = pl.col("_until")
+    return Layout(until, until, lambda frame: frame.filter(until > since))

@@ -1,4 +1,16 @@
-"""Patterns over rows: what is kept of a key is the matches that have begun, as bytes, until the bound of the pattern gives them up."""
+"""Operator `match`: finds sequences of events. Of a key the partial matches are kept, as bytes, until the bound of the pattern ends them.
+
+Rows are taken in order (`ordered_rows.py`). The matcher follows every beginning (`patterns/cep/matcher.py`); patterns
+that are regular have an operator that keeps rows instead (`match_contiguous.py`).
+
+Example, `a` followed by `b` within 60 s, one key:
+
+    row          partial matches after it   output
+    a at 10 s    a@10                       -
+    c at 20 s    a@10                       -                      passed over: the link is relaxed
+    b at 30 s    a@10                       match a@10, b@30       further matches of a@10 may follow
+    watermark 70 s   none                   -                      a@10 can have no more: 70 - 10 is not less than 60
+"""
 
 from __future__ import annotations
 
@@ -10,87 +22,65 @@ import polars as pl
 
 from millrace import graph
 from millrace.aggregates import ORDER
-from millrace.engine.keyed_bytes import KeyedBytes
-from millrace.engine.operators.emit import PAIR
-from millrace.engine.progress import END_OF_STREAM
+from millrace.durations import END_OF_STREAM
+from millrace.engine.exchange import Block, Body
+from millrace.engine.keyed_table import KeyedTable
+from millrace.engine.operators.contract import OperatorResult, empty_panes, number_pairs
+from millrace.engine.ordered_rows import OrderedRows
+from millrace.engine.plan import Operator
 from millrace.engine.state import SlotState
 from millrace.patterns.cep import encoding
 from millrace.patterns.cep.matcher import Key, Matcher, MatcherResult
 from millrace.patterns.cep.partial_matches import PartialMatches
 from millrace.patterns.cep.select import select_matches
 
+PARTIAL_MATCHES = "courses"
+"""State table: the partial matches of each key."""
+
 
 @dataclass(frozen=True, eq=False)
-class MatchOperator(KeyedBytes):
-    """The operator of a pattern: rows wait and are released in order, like those of windows that rows cut."""
+class MatchOperator:
+    """Finds the matches of a pattern."""
+
+    operator: Operator
+    node: graph.MatchPattern
+    matcher: Matcher
 
     @cached_property
-    def node(self) -> graph.MatchPattern:
-        """What it is to find."""
-        node = self.operator.node
-        assert isinstance(node, graph.MatchPattern)
-        return node
+    def rows(self) -> OrderedRows:
+        """The rows that wait for their turn."""
+        return OrderedRows(self.operator, whole_rows(self.node))
 
     @cached_property
-    def matcher(self) -> Matcher:
-        """What finds it."""
-        timeouts = graph.TIMEOUTS in self.operator.side_outputs
-        return Matcher(self.node.pattern, self.node.inputs[0].schema, self.node.keys, needs_timeouts=timeouts)
+    def partial_matches(self) -> KeyedTable:
+        """What is kept of a key."""
+        return bytes_table(self.operator, PARTIAL_MATCHES)
 
-    def _process_ordered(
-        self,
-        state: SlotState,
-        released: pl.DataFrame | None,
-        version: int,
-        interval: tuple[int, int],
-        *,
-        ended: bool,
-    ) -> tuple[SlotState, pl.DataFrame, Mapping[str, pl.DataFrame]]:
-        """Rows taken in order, time that has passed, and the matches found."""
-        operator_id, (old_watermark, watermark) = self.operator.id, interval
-        rows = self.matcher.prepare_rows(
-            self.matcher.schema.to_frame() if released is None else released.sort(ORDER)
-        )
-        stored = self._load_values(state, rows, old_watermark, END_OF_STREAM if ended else watermark)
+    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
+        """One batch: judge rows, release those in order, follow all beginnings, show the matches that are certain."""
+        batch = self.rows.take(state, body, blocks)
+        state, table = batch.state, self.partial_matches
+        rows = self.matcher.prepare_rows(batch.sorted(self.matcher.schema.to_frame(), ORDER))
+        stored = table.read_due(state, rows.select(self.node.keys), batch.old_watermark, batch.deadline)
         if rows.is_empty() and stored.is_empty():
-            return state.expire(operator_id, "courses", watermark), self.empty_panes, {}
-        names = [*self.node.keys, "_until", "_course"]
-        stored_by_key: dict[Key, tuple[int, bytes]] = {
-            row[:-2]: (row[-2], row[-1]) for row in stored.select(names).iter_rows()
-        }
+            return batch.result(table.expire(state, batch.watermark), empty_panes(self.node))
+        stored_by_key = bytes_by_key(stored, self.node.keys)
         partial_matches = {
             key: encoding.decode_matches(data, self.matcher.states, list(self.matcher.schema))
             for key, (_, data) in stored_by_key.items()
         }
-        result = self.matcher.match_prepared(partial_matches, rows, END_OF_STREAM if ended else watermark)
-        layout = self._layout_since(old_watermark)
-        state = state.append(
-            operator_id,
-            "courses",
-            self._changed_partial_matches(
-                result, {key: expiry for key, (expiry, _) in stored_by_key.items()}, version
-            ),
-            layout,
+        result = self.matcher.match_prepared(partial_matches, rows, batch.deadline)
+        expiries = {key: expiry for key, (expiry, _) in stored_by_key.items()}
+        changed = self._changed_partial_matches(result, expiries, batch.version)
+        state = table.expire(table.append(state, changed, since=batch.old_watermark), batch.watermark)
+        return batch.result(
+            state, to_panes(result.matches, self.node), timeouts(self.matcher, result.timeouts, self.node)
         )
-        side_outputs = (
-            {graph.TIMEOUTS: self._matches_to_panes(result.timeouts)} if self.matcher.needs_timeouts else {}
-        )
-        return (
-            state.expire(operator_id, "courses", watermark),
-            self._matches_to_panes(result.matches),
-            side_outputs,
-        )
-
-    def _matches_to_panes(self, matches: pl.DataFrame) -> pl.DataFrame:
-        panes = select_matches(matches, self.node.select, self.node.keys).with_columns(
-            pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR)
-        )
-        return panes.select(*self.node.schema, PAIR)
 
     def _changed_partial_matches(
         self, result: MatcherResult, expiries: dict[Key, int], version: int
     ) -> pl.DataFrame:
-        """What changed; a key of which nothing is left says so until what was kept of it would have ended anyway."""
+        """What changed; a key of which nothing is left has a tombstone until what was kept of it would have expired."""
         rows = [
             (
                 *key,
@@ -100,7 +90,7 @@ class MatchOperator(KeyedBytes):
             )
             for key, matches in result.changed.items()
         ]
-        return pl.DataFrame(rows, schema=self._empty.schema, orient="row")
+        return pl.DataFrame(rows, schema=self.partial_matches.empty.schema, orient="row")
 
     def _due_and_expiry(
         self, key: Key, matches: PartialMatches | None, expiries: dict[Key, int]
@@ -110,3 +100,37 @@ class MatchOperator(KeyedBytes):
         span, due = self.node.pattern.span, self.matcher.runner.next_deadline(matches)
         expiry = END_OF_STREAM if span is None else max(run.start.time for run in matches.running) + span
         return END_OF_STREAM if due is None else due, expiry
+
+
+def make_matcher(operator: Operator, node: graph.MatchPattern) -> Matcher:
+    """What finds the matches; it looks for timeouts where something reads them."""
+    needs_timeouts = graph.TIMEOUTS in operator.side_outputs
+    return Matcher(node.pattern, node.inputs[0].schema, node.keys, needs_timeouts=needs_timeouts)
+
+
+def whole_rows(node: graph.Operation) -> list[str]:
+    """The columns besides the key, where rows are kept whole."""
+    return [c for c in dict.fromkeys([*node.inputs[0].schema, *ORDER]) if c not in node.keys]
+
+
+def bytes_table(operator: Operator, name: str) -> KeyedTable:
+    """A table of bytes by key: `_due`, when time alone changes something, and `_until`, when nothing of it matters any more."""
+    keys, schema = operator.node.keys, operator.node.inputs[0].schema
+    columns = {"_due": pl.Int64(), "_until": pl.Int64(), "_course": pl.Binary(), "_seq": pl.Int64()}
+    empty = pl.Schema({**{key: schema[key] for key in keys}, **columns}).to_frame()
+    return KeyedTable(operator.id, name, keys, empty, value="_course", due="_due", until="_until")
+
+
+def bytes_by_key(stored: pl.DataFrame, keys: tuple[str, ...]) -> dict[Key, tuple[int, bytes]]:
+    """Of each key, when what is kept of it expires, and the bytes."""
+    return {row[:-2]: (row[-2], row[-1]) for row in stored.select(*keys, "_until", "_course").iter_rows()}
+
+
+def to_panes(matches: pl.DataFrame, node: graph.MatchPattern) -> pl.DataFrame:
+    """A pane for each match."""
+    return number_pairs(select_matches(matches, node.select, node.keys), node.schema)
+
+
+def timeouts(matcher: Matcher, found: pl.DataFrame, node: graph.MatchPattern) -> Mapping[str, pl.DataFrame]:
+    """The side output for partial matches whose time was over, where something reads it."""
+    return {graph.TIMEOUTS: to_panes(found, node)} if matcher.needs_timeouts else {}

@@ -1,8 +1,12 @@
-"""Regular patterns: what is kept of a key is its newest rows, as columns. A batch writes the rows of the keys it touched; the newest count."""
+"""Operator `match` for regular patterns: of a key the newest rows are kept, as columns, and all beginnings are followed at once.
+
+A pattern is regular if what a row does to a match depends on the row alone (`patterns/cep/contiguous.py` says which are).
+Then no partial match has to be stored: those that are open can be found again from the rows that they began with. A
+batch writes the rows of the keys that it touched; the newest version of a key counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,93 +14,75 @@ import polars as pl
 
 from millrace import graph
 from millrace.aggregates import ORDER
-from millrace.engine.operators.match import MatchOperator
-from millrace.engine.progress import END_OF_STREAM
-from millrace.engine.state import Layout, SlotState, concat_frames
+from millrace.durations import END_OF_STREAM
+from millrace.engine.exchange import Block, Body
+from millrace.engine.keyed_table import KeyedTable
+from millrace.engine.operators.contract import OperatorResult, empty_panes
+from millrace.engine.operators.match import timeouts, to_panes, whole_rows
+from millrace.engine.ordered_rows import OrderedRows
+from millrace.engine.plan import Operator
+from millrace.engine.state import SlotState
 from millrace.patterns.cep.contiguous import DUE, MAY_BEGIN, UNTIL, ContiguousMatcher
+from millrace.patterns.cep.matcher import Matcher
 
 ROWS_TABLE = "stretches"
+"""State table: the rows with which open matches began, and those after them."""
 
 
 @dataclass(frozen=True, eq=False)
-class ContiguousMatchOperator(MatchOperator):
-    """The operator of a regular pattern."""
+class ContiguousMatchOperator:
+    """Finds the matches of a regular pattern."""
+
+    operator: Operator
+    node: graph.MatchPattern
+    matcher: Matcher
+
+    @cached_property
+    def rows(self) -> OrderedRows:
+        """The rows that wait for their turn."""
+        return OrderedRows(self.operator, whole_rows(self.node))
 
     @cached_property
     def contiguous_matcher(self) -> ContiguousMatcher:
-        """What finds it."""
+        """What finds the matches."""
         return ContiguousMatcher(self.matcher, self.matcher.needs_timeouts)
 
     @cached_property
-    def _empty_rows(self) -> pl.DataFrame:
-        return pl.Schema({**self.contiguous_matcher.schema, "_seq": pl.Int64()}).to_frame()
-
-    def _process_ordered(
-        self,
-        state: SlotState,
-        released: pl.DataFrame | None,
-        version: int,
-        interval: tuple[int, int],
-        *,
-        ended: bool,
-    ) -> tuple[SlotState, pl.DataFrame, Mapping[str, pl.DataFrame]]:
-        """Rows taken in order, time that has passed, and the matches found."""
-        operator_id, (old_watermark, watermark) = self.operator.id, interval
-        rows = (
-            self.matcher.schema.to_frame()
-            if released is None
-            else released.sort(ORDER).select(list(self.matcher.schema))
+    def kept_rows(self) -> KeyedTable:
+        """What is kept of a key."""
+        empty = pl.Schema({**self.contiguous_matcher.schema, "_seq": pl.Int64()}).to_frame()
+        return KeyedTable(
+            self.operator.id,
+            ROWS_TABLE,
+            self.node.keys,
+            empty,
+            value=MAY_BEGIN,
+            due=DUE,
+            until=UNTIL,
+            has_lists=True,
         )
-        stored = self._read_stored(state, rows, old_watermark, END_OF_STREAM if ended else watermark)
+
+    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
+        """One batch: judge rows, release those in order, follow all beginnings, show the matches that are certain."""
+        batch = self.rows.take(state, body, blocks)
+        state, table, schema = batch.state, self.kept_rows, self.matcher.schema
+        rows = batch.sorted(schema.to_frame(), ORDER).select(list(schema))
+        stored = table.read_due(state, rows.select(self.node.keys), batch.old_watermark, batch.deadline)
         if rows.is_empty() and stored.is_empty():
-            return state.expire(operator_id, ROWS_TABLE, watermark), self.empty_panes, {}
-        result = self.contiguous_matcher.step(stored, rows, END_OF_STREAM if ended else watermark)
-        layout = Layout(
-            pl.col(DUE),
-            pl.col(UNTIL),
-            lambda frame: self._newest_rows(frame).filter(pl.col(UNTIL) > old_watermark),
+            return batch.result(table.expire(state, batch.watermark), empty_panes(self.node))
+        result = self.contiguous_matcher.step(stored, rows, batch.deadline)
+        changed = self._changed_rows(stored, result.kept, batch.version)
+        state = table.expire(table.append(state, changed, since=batch.old_watermark), batch.watermark)
+        return batch.result(
+            state, to_panes(result.matches, self.node), timeouts(self.matcher, result.timeouts, self.node)
         )
-        state = state.append(
-            operator_id, ROWS_TABLE, self._changed_rows(stored, result.kept, version), layout
-        ).expire(operator_id, ROWS_TABLE, watermark)
-        side_outputs = (
-            {graph.TIMEOUTS: self._matches_to_panes(result.timeouts)}
-            if self.contiguous_matcher.needs_timeouts
-            else {}
-        )
-        return state, self._matches_to_panes(result.matches), side_outputs
-
-    def _read_stored(
-        self, state: SlotState, rows: pl.DataFrame, old_watermark: int, watermark: int
-    ) -> pl.DataFrame:
-        """The rows kept of the keys that rows came for, or that time moves."""
-        keys = list(self.node.keys)
-        chunks = [
-            chunk
-            for chunk in state.table(self.operator.id, ROWS_TABLE).chunks
-            if chunk.max_end > old_watermark
-        ]
-        due_keys = [
-            chunk.frame.filter(pl.col(DUE) <= watermark).select(keys)
-            for chunk in chunks
-            if chunk.min_end <= watermark
-        ]
-        selected_keys = pl.concat([rows.select(keys), *due_keys]).unique()
-        found = [
-            chunk.frame.join(selected_keys, on=keys, how="semi", nulls_equal=True, maintain_order="left")
-            for chunk in chunks
-        ]
-        newest = self._newest_rows(concat_frames([*found, self._empty_rows]))
-        return newest.filter(pl.col(MAY_BEGIN).is_not_null() & (pl.col(UNTIL) > old_watermark))
-
-    def _newest_rows(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.filter(pl.col("_seq") == pl.col("_seq").max().over(self.node.keys))
 
     def _changed_rows(self, stored: pl.DataFrame, kept: pl.DataFrame, version: int) -> pl.DataFrame:
-        """What is kept now; a key of which nothing is left says so until what was kept of it would have ended anyway."""
+        """What is kept now; a key of which nothing is left has a tombstone until what was kept of it would have expired."""
         keys, version_column = list(self.node.keys), pl.lit(version, pl.Int64).alias("_seq")
         removed = stored.join(kept.select(keys).unique(), on=keys, how="anti", nulls_equal=True).unique(keys)
         tombstones = removed.select(*keys, pl.lit(END_OF_STREAM, pl.Int64).alias(DUE), UNTIL, version_column)
         return pl.concat(
-            [kept.with_columns(version_column).select(self._empty_rows.columns), tombstones], how="diagonal"
+            [kept.with_columns(version_column).select(self.kept_rows.empty.columns), tombstones],
+            how="diagonal",
         )

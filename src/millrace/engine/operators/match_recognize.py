@@ -1,4 +1,7 @@
-"""Row patterns of SQL over rows: of a key the rows are kept that a match may still take, as bytes, until the bound gives them up."""
+"""Operator `match_recognize`: row patterns of SQL. Of a key the rows are kept that a match may still take, as bytes, until the bound ends them.
+
+Rows are taken in order (`ordered_rows.py`); the search is in `patterns/sql/matcher.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,87 +12,80 @@ import polars as pl
 
 from millrace import graph
 from millrace.aggregates import ORDER
-from millrace.engine.keyed_bytes import KeyedBytes
-from millrace.engine.operators.emit import PAIR
-from millrace.engine.progress import END_OF_STREAM
+from millrace.durations import END_OF_STREAM
+from millrace.engine.exchange import Block, Body
+from millrace.engine.keyed_table import KeyedTable
+from millrace.engine.operators.contract import OperatorResult, empty_panes, number_pairs
+from millrace.engine.operators.match import bytes_by_key, bytes_table, whole_rows
+from millrace.engine.ordered_rows import OrderedRows
+from millrace.engine.plan import Operator
 from millrace.engine.state import SlotState
-from millrace.patterns.sql.matcher import Key, RowPatternMatcher, SqlPartition
+from millrace.patterns.sql.matcher import RowPatternMatcher, SqlPartition
 from millrace.patterns.sql.streams import TIME, stream_matcher, to_panes
+
+PARTITIONS = "courses"
+"""State table: the rows of each key that a match may still take, and where the search stands."""
 
 
 @dataclass(frozen=True, eq=False)
-class MatchRecognizeOperator(KeyedBytes):
-    """The operator of a row pattern: rows wait and are released in order, like those of windows that rows cut."""
+class MatchRecognizeOperator:
+    """Finds the matches of a row pattern."""
+
+    operator: Operator
+    node: graph.MatchRecognize
 
     @cached_property
-    def node(self) -> graph.MatchRecognize:
-        """What it is to find."""
-        node = self.operator.node
-        assert isinstance(node, graph.MatchRecognize)
-        return node
+    def rows(self) -> OrderedRows:
+        """The rows that wait for their turn."""
+        return OrderedRows(self.operator, whole_rows(self.node))
 
     @cached_property
     def matcher(self) -> RowPatternMatcher:
-        """What finds it."""
+        """What finds the matches."""
         return stream_matcher(self.node.row_pattern, self.node.inputs[0].schema, self.node.keys)
 
-    def _process_rows(
-        self,
-        state: SlotState,
-        released: pl.DataFrame | None,
-        version: int,
-        interval: tuple[int, int],
-        *,
-        ended: bool,
-    ) -> tuple[SlotState, pl.DataFrame]:
-        """Rows taken in order, time that has passed, and what is shown of the matches found."""
-        operator_id, (old_watermark, watermark) = self.operator.id, interval
-        rows = self._empty.select(self.node.keys) if released is None else released.sort(ORDER)
-        stored = self._load_values(state, rows, old_watermark, END_OF_STREAM if ended else watermark)
+    @cached_property
+    def partitions(self) -> KeyedTable:
+        """What is kept of a key."""
+        return bytes_table(self.operator, PARTITIONS)
+
+    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
+        """One batch: judge rows, release those in order, search on, show the matches that are certain."""
+        batch = self.rows.take(state, body, blocks)
+        state, table, schema = batch.state, self.partitions, self.matcher.compiled.schema
+        rows = batch.sorted(schema.to_frame(), ORDER)
+        stored = table.read_due(state, rows.select(self.node.keys), batch.old_watermark, batch.deadline)
         if rows.is_empty() and stored.is_empty():
-            return state.expire(operator_id, "courses", watermark), self.empty_panes
-        stored_by_key: dict[Key, tuple[int, bytes]] = {
-            row[:-2]: (row[-2], row[-1]) for row in stored.select(*self.node.keys, "_until", "_course").rows()
-        }
+            return batch.result(table.expire(state, batch.watermark), empty_panes(self.node))
+        stored_by_key = bytes_by_key(stored, self.node.keys)
         partitions = {
-            key: SqlPartition.decode(data, list(self.matcher.compiled.schema))
-            for key, (_, data) in stored_by_key.items()
+            key: SqlPartition.decode(data, list(schema)) for key, (_, data) in stored_by_key.items()
         }
-        schema = self.matcher.compiled.schema
-        frame = rows.select(list(schema)) if released is not None else schema.to_frame()
-        changed, emitted = self.matcher.step(partitions, frame, watermark, is_ended=ended)
+        changed, emitted = self.matcher.step(
+            partitions, rows.select(list(schema)), batch.watermark, is_ended=batch.is_ended
+        )
         changed_rows = [
             (
                 *key,
-                *self._due_and_expiry(
-                    partition, stored_by_key[key][0] if key in stored_by_key else END_OF_STREAM
-                ),
+                *self._due_and_expiry(partition, stored_by_key.get(key, (END_OF_STREAM, b""))[0]),
                 None if partition is None else partition.encode(),
-                version,
+                batch.version,
             )
             for key, partition in changed.items()
         ]
-        state = state.append(
-            operator_id,
-            "courses",
-            pl.DataFrame(changed_rows, schema=self._empty.schema, orient="row"),
-            self._layout_since(old_watermark),
-        )
-        panes = to_panes(emitted, self.matcher, self.node.schema).with_columns(
-            pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR)
-        )
-        return state.expire(operator_id, "courses", watermark), panes.select(*self.node.schema, PAIR)
+        changes = pl.DataFrame(changed_rows, schema=table.empty.schema, orient="row")
+        state = table.expire(table.append(state, changes, since=batch.old_watermark), batch.watermark)
+        panes = to_panes(emitted, self.matcher, self.node.schema)
+        return batch.result(state, number_pairs(panes, self.node.schema))
 
     def _due_and_expiry(self, partition: SqlPartition | None, expiry: int) -> tuple[int, int]:
-        """When time decides about the row at which the search stands; all is over when the newest row is too old for any match."""
+        """When time decides about the row at which the search stands; and when the newest row is too old for any match."""
         if partition is None:
             return END_OF_STREAM, expiry
         time_index, span = list(self.matcher.compiled.schema).index(TIME), self.node.row_pattern.span or 0
-        due = (
-            partition.rows[partition.search_start][time_index] + span
-            if partition.search_start < len(partition.rows)
-            else END_OF_STREAM
-        )
-        return due, END_OF_STREAM if self.matcher.is_lasting or not partition.rows else partition.rows[-1][
-            time_index
-        ] + span
+        due = END_OF_STREAM
+        if partition.search_start < len(partition.rows):
+            due = partition.rows[partition.search_start][time_index] + span
+        if self.matcher.is_lasting or not partition.rows:
+            return due, END_OF_STREAM
+        return due, partition.rows[-1][time_index] + span

@@ -1,8 +1,17 @@
-"""Rules over rows: each is a pattern with matches of its own. A rule that is replaced or withdrawn takes its matches with it, and no others."""
+"""Operator `match_rules`: patterns that come and go while the job runs, as rows of a topic of rules.
+
+Each rule is a pattern with partial matches of its own. A rule is ordered among the rows by its event time: it sees the
+rows after it, up to the rule of the same name that replaces or withdraws it. That takes its partial matches with it, and
+no others. A rule is not trusted: one that cannot be read, is one too many, or fails is a dead letter, and not an error.
+
+Example, rows at 1 to 6 s, rule `r` at 2 s, another `r` at 5 s:
+
+    interval   first rule: rows at 3 s, 4 s   second rule: rows at 6 s and later
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -12,13 +21,16 @@ import polars as pl
 
 from millrace import graph
 from millrace.aggregates import ORDER
+from millrace.durations import END_OF_STREAM
 from millrace.engine.exchange import Block, Body
 from millrace.engine.isolation import NOT_USER_ERRORS, to_dead_letters
-from millrace.engine.operators.assign import WINDOW_INPUT
-from millrace.engine.operators.emit import PAIR, OperatorResult
-from millrace.engine.operators.ordered_windows import OrderedWindowsOperator
-from millrace.engine.progress import END_OF_STREAM
-from millrace.engine.state import Layout, SlotState
+from millrace.engine.keyed_table import KeyedTable
+from millrace.engine.lateness import REPORTS_ERRORS
+from millrace.engine.operators.contract import OperatorResult, number_pairs
+from millrace.engine.operators.match import bytes_by_key, whole_rows
+from millrace.engine.ordered_rows import OrderedBatch, OrderedRows
+from millrace.engine.plan import Operator
+from millrace.engine.state import SlotState
 from millrace.errors import DefinitionError
 from millrace.graph.build.rules import (
     MAX_MOVES,
@@ -35,11 +47,8 @@ from millrace.patterns.cep.matcher import Key, Matcher, MatcherResult
 from millrace.patterns.cep.partial_matches import WorkBudget
 from millrace.values.calls import ordinary_errors
 
-REPORTS_ERRORS = "_told"
-"""Of rows that go to every slot: whether it is this one that tells what is wrong with them."""
-PARTIAL_MATCHES_TABLE = "courses"
-WITHDRAWN = "withdrawn"
-"""Letters for rules that cannot go on, beside what is shown."""
+PARTIAL_MATCHES = "courses"
+"""State table: the partial matches of each rule and key."""
 
 
 class RuleInterval(NamedTuple):
@@ -55,45 +64,120 @@ class RuleInterval(NamedTuple):
     is_active: bool
 
 
-@dataclass(frozen=True, eq=False)
-class MatchRulesOperator(OrderedWindowsOperator):
-    """The operator of rules."""
+class RuleFailure(NamedTuple):
+    """A rule that could not go on, and why."""
 
+    interval: RuleInterval
+    reason: str
+
+
+class RuleOutcome(NamedTuple):
+    """What all rules did in a batch."""
+
+    state: SlotState
+    panes: pl.DataFrame
+    rules: dict[str, list[str]]
+    """Of each rule that goes on, by name: its version and its text."""
+    ended: set[str]
+    """The names of rules that do not."""
+    letters: pl.DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class MatchRulesOperator:
+    """Finds the matches of rules."""
+
+    operator: Operator
+    node: MatchRules
     _matchers: dict[str, Matcher | str] = field(default_factory=dict)
 
     @cached_property
-    def node(self) -> MatchRules:
-        """What it is to do."""
-        node = self.operator.node
-        assert isinstance(node, MatchRules)
-        return node
+    def rows(self) -> OrderedRows:
+        """The rows and rules that wait for their turn."""
+        return OrderedRows(self.operator, whole_rows(self.node))
 
     @cached_property
-    def _kept_columns(self) -> list[str]:
-        return [
-            c
-            for c in dict.fromkeys([*self.node.inputs[0].schema, *ORDER, WINDOW_INPUT])
-            if c not in self.node.keys
-        ]
+    def partial_matches(self) -> KeyedTable:
+        """What is kept of a rule and a key; a new version of a rule begins with nothing."""
+        keys = {key: self.node.row_schema[key] for key in self.node.keys}
+        columns = {"_due": pl.Int64(), "_until": pl.Int64(), "_course": pl.Binary(), "_seq": pl.Int64()}
+        empty = pl.Schema({"_version": pl.String(), **keys, **columns}).to_frame()
+        return KeyedTable(
+            self.operator.id,
+            PARTIAL_MATCHES,
+            ("_version", *self.node.keys),
+            empty,
+            value="_course",
+            due="_due",
+            until="_until",
+        )
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """A batch; a rule that is none is a dead letter, and the one before it stays. So is one too many, and one that cannot go on."""
+        """One batch: refuse rules that are no rules or one too many, judge rows, follow every rule over the rows of its time."""
         blocks, names, excess = self._limit_rules(state, blocks)
-        result = super().step(state, body, blocks)
-        values = result.state.values[self.operator.id]
-        names_value = {"names": sorted(names - set(values.get("ended", [])))}
-        new_state = result.state.with_values(
-            self.operator.id, {**{k: v for k, v in values.items() if k != "ended"}, **names_value}
-        )
-        withdrawn = result.side_outputs.get(WITHDRAWN)
-        letters = [
-            part
-            for part in (self._invalid_rules(blocks), excess, withdrawn)
-            if part is not None and part.height
-        ]
+        batch = self.rows.take(state, body, blocks, self._judge)
+        outcome = self._follow_rules(batch)
+        result = batch.result(outcome.state, outcome.panes)
+        values = {
+            **result.state.values[self.operator.id],
+            "rules": outcome.rules,
+            "names": sorted(names - outcome.ended),
+        }
+        letters = [self._invalid_rules(blocks), excess, outcome.letters]
+        found = [part for part in letters if part is not None and part.height]
         return replace(
-            result, state=new_state, side_outputs={}, dead_letters=pl.concat(letters) if letters else None
+            result,
+            state=result.state.with_values(self.operator.id, values),
+            dead_letters=pl.concat(found) if found else None,
         )
+
+    def _judge(self, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+        """As rows in order are judged; rules that cannot be read do not wait."""
+        accepted, late = self.rows.judge(rows)
+        if accepted is not None:
+            texts = accepted[RULE_TEXT].drop_nulls().unique()
+            invalid = [text for text in texts if isinstance(self._compile_rule(text), str)]
+            accepted = accepted.filter(~pl.col(RULE_TEXT).is_in(invalid).fill_null(value=False))
+        return accepted, late
+
+    def _follow_rules(self, batch: OrderedBatch) -> RuleOutcome:
+        """Every rule over the rows of its time."""
+        rules: dict[str, list[str]] = (batch.state.values.get(self.operator.id) or {}).get("rules", {})
+        rows = batch.sorted(self.node.inputs[0].schema.to_frame(), ORDER)
+        intervals = self._rule_intervals(rules, rows, batch.deadline)
+        matches: list[pl.DataFrame] = [self.node.schema.to_frame()]
+        changed: list[pl.DataFrame] = []
+        failed: dict[str, RuleFailure] = {}
+        for interval in intervals:
+            try:
+                with ordinary_errors():
+                    found, changed_rows = self._match_interval(batch, interval, rows)
+                    matches.append(collect_matches(found, self.node, interval.rule))
+            except NOT_USER_ERRORS:
+                raise
+            except Exception as error:  # noqa: BLE001 - a rule is not trusted: what it causes ends it, and not the job
+                failed[interval.version] = RuleFailure(interval, _one_line(error))
+                continue
+            if interval.is_active:
+                changed.append(changed_rows)
+        active = [one for one in intervals if one.is_active and one.version not in failed]
+        kept = {one.rule: [one.version, one.text] for one in active}
+        self._evict_matchers({text for _, text in kept.values()})
+        return RuleOutcome(
+            self._write(batch, changed, [one.version for one in active]),
+            number_pairs(pl.concat(matches), self.node.schema),
+            kept,
+            {one.rule for one in intervals} - kept.keys(),
+            self._withdrawn_letters([one for one in failed.values() if one.interval.is_active]),
+        )
+
+    def _write(self, batch: OrderedBatch, changed: Sequence[pl.DataFrame], versions: list[str]) -> SlotState:
+        """With the partial matches of the rules that go on."""
+        state, table = batch.state, self.partial_matches
+        if changed:
+            is_active = pl.col("_version").is_in(versions)
+            state = table.append(state, pl.concat(changed), since=batch.old_watermark, where=is_active)
+        return table.expire(state, batch.watermark)
 
     def _limit_rules(
         self, state: SlotState, blocks: list[Block]
@@ -125,19 +209,6 @@ class MatchRulesOperator(OrderedWindowsOperator):
             kept.append(block)
         return kept, names, pl.concat(excess) if excess else None
 
-    def _split_late(self, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
-        accepted, late = super()._split_late(rows)
-        if accepted is not None:
-            invalid = [
-                text
-                for text in accepted[RULE_TEXT].drop_nulls().unique()
-                if isinstance(self._compile_rule(text), str)
-            ]
-            accepted = accepted.filter(~pl.col(RULE_TEXT).is_in(invalid).fill_null(value=False))
-        if late is not None and REPORTS_ERRORS in late.columns:
-            late = late.filter(pl.col(REPORTS_ERRORS).fill_null(value=True)).drop(REPORTS_ERRORS)
-        return accepted, None if late is None or late.is_empty() else late
-
     def _compile_rule(self, text: str) -> Matcher | str | None:
         """What finds a rule, or what is wrong with it; None: it is withdrawn."""
         if not text:
@@ -164,75 +235,7 @@ class MatchRulesOperator(OrderedWindowsOperator):
         dead = pl.concat(letters) if letters else None
         return None if dead is None or dead.is_empty() else dead
 
-    def _process_ordered(
-        self,
-        state: SlotState,
-        released: pl.DataFrame | None,
-        version: int,
-        interval: tuple[int, int],
-        *,
-        ended: bool,
-    ) -> tuple[SlotState, pl.DataFrame, Mapping[str, pl.DataFrame]]:
-        """Every rule over the rows of its time."""
-        operator_id, (old_watermark, watermark) = self.operator.id, interval
-        values = state.values.get(operator_id) or {}
-        rules: dict[str, list[str]] = dict(values.get("rules", {}))
-        rows = self.node.inputs[0].schema.to_frame() if released is None else released.sort(ORDER)
-        rule_intervals = self._rule_intervals(rules, rows, END_OF_STREAM if ended else watermark)
-        matches: list[pl.DataFrame] = [self.empty_panes.drop(PAIR)]
-        changed: list[pl.DataFrame] = []
-        failed: dict[str, tuple[RuleInterval, str]] = {}
-        for rule_interval in rule_intervals:
-            try:
-                with ordinary_errors():
-                    rule_matches, changed_rows = self._match_interval(
-                        state,
-                        rule_interval,
-                        rows[rule_interval.first : rule_interval.end],
-                        old_watermark,
-                        version,
-                    )
-                    matches.append(collect_matches(rule_matches, self.node, rule_interval.rule))
-            except NOT_USER_ERRORS:
-                raise
-            except Exception as error:  # noqa: BLE001 - a rule is not trusted: what it causes ends it, and not the job
-                failed[rule_interval.version] = (
-                    rule_interval,
-                    replace_surrogates(" ".join(str(error).split())) or type(error).__name__,
-                )
-                continue
-            if rule_interval.is_active:
-                changed.append(changed_rows)
-        active = [
-            rule_interval
-            for rule_interval in rule_intervals
-            if rule_interval.is_active and rule_interval.version not in failed
-        ]
-        versions = [rule_interval.version for rule_interval in active]
-        layout = Layout(
-            pl.col("_due"),
-            pl.col("_until"),
-            lambda frame: self._newest(frame, versions).filter(pl.col("_until") > old_watermark),
-        )
-        if changed:
-            state = state.append(operator_id, PARTIAL_MATCHES_TABLE, pl.concat(changed), layout)
-        state = state.expire(operator_id, PARTIAL_MATCHES_TABLE, watermark)
-        kept = {rule_interval.rule: [rule_interval.version, rule_interval.text] for rule_interval in active}
-        ended_rules = sorted({rule_interval.rule for rule_interval in rule_intervals} - kept.keys())
-        state = state.with_values(operator_id, {**values, "rules": kept, "ended": ended_rules})
-        self._evict_matchers({text for _, text in kept.values()})
-        panes = pl.concat(matches).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR))
-        return (
-            state,
-            panes,
-            {
-                WITHDRAWN: self._withdrawn_letters(
-                    [failure for failure in failed.values() if failure[0].is_active]
-                )
-            },
-        )
-
-    def _withdrawn_letters(self, failed: list[tuple[RuleInterval, str]]) -> pl.DataFrame:
+    def _withdrawn_letters(self, failed: Sequence[RuleFailure]) -> pl.DataFrame:
         """Letters for rules that could not go on."""
         topic = self.node.inputs[1]
         name = next(
@@ -288,65 +291,30 @@ class MatchRulesOperator(OrderedWindowsOperator):
         ]
 
     def _match_interval(
-        self,
-        state: SlotState,
-        rule_interval: RuleInterval,
-        rows: pl.DataFrame,
-        old_watermark: int,
-        version: int,
+        self, batch: OrderedBatch, interval: RuleInterval, rows: pl.DataFrame
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The matches of a rule over its rows, and what changed of its courses."""
-        matcher = self._compile_rule(rule_interval.text)
+        """The matches of a rule over its rows, and what changed of its partial matches."""
+        matcher = self._compile_rule(interval.text)
         assert isinstance(matcher, Matcher)
-        ready = matcher.prepare_rows(rows.filter(pl.col(RULE_NAME).is_null()))
-        stored = self._read_stored(state, rule_interval, ready, old_watermark)
-        effort = WorkBudget(MAX_MOVES + MOVES_PER_ROW * rows.height)
-        names = [*self.node.keys, "_until", "_course"]
-        stored_by_key: dict[Key, tuple[int, bytes]] = {
-            row[:-2]: (row[-2], row[-1]) for row in stored.select(names).iter_rows()
-        }
+        own_rows = rows[interval.first : interval.end]
+        ready = matcher.prepare_rows(own_rows.filter(pl.col(RULE_NAME).is_null()))
+        is_this_rule = pl.col("_version") == interval.version
+        keys = ready.select(pl.lit(interval.version).alias("_version"), *self.node.keys)
+        stored = self.partial_matches.read_due(
+            batch.state, keys, batch.old_watermark, interval.watermark, is_this_rule
+        )
+        stored_by_key = bytes_by_key(stored, self.node.keys)
         result = matcher.match_prepared(
             {
                 key: encoding.decode_matches(data, matcher.states, list(matcher.schema))
                 for key, (_, data) in stored_by_key.items()
             },
             ready,
-            rule_interval.watermark,
-            effort,
+            interval.watermark,
+            WorkBudget(MAX_MOVES + MOVES_PER_ROW * own_rows.height),
         )
-        return result.matches, self._changed_rows(
-            rule_interval,
-            matcher,
-            result,
-            {key: expiry for key, (expiry, _) in stored_by_key.items()},
-            version,
-        )
-
-    @cached_property
-    def _empty_rows(self) -> pl.DataFrame:
-        keys = {key: self.node.row_schema[key] for key in self.node.keys}
-        numbers = {"_due": pl.Int64(), "_until": pl.Int64(), "_course": pl.Binary(), "_seq": pl.Int64()}
-        return pl.Schema({"_version": pl.String(), **keys, **numbers}).to_frame()
-
-    def _read_stored(
-        self, state: SlotState, rule_interval: RuleInterval, rows: pl.DataFrame, old_watermark: int
-    ) -> pl.DataFrame:
-        """The courses of a rule for the keys that rows came for, or that time moves."""
-        keys, is_this_rule = list(self.node.keys), pl.col("_version") == rule_interval.version
-        chunks = [
-            chunk.frame.filter(is_this_rule)
-            for chunk in state.table(self.operator.id, PARTIAL_MATCHES_TABLE).chunks
-            if chunk.max_end > old_watermark
-        ]
-        due_keys = [chunk.filter(pl.col("_due") <= rule_interval.watermark).select(keys) for chunk in chunks]
-        selected_keys = pl.concat([rows.select(keys), *due_keys]).unique()
-        found = [chunk.join(selected_keys, on=keys, how="semi", nulls_equal=True) for chunk in chunks]
-        newest = self._newest(pl.concat([self._empty_rows, *found]), [rule_interval.version])
-        return newest.filter(pl.col("_course").is_not_null() & (pl.col("_until") > old_watermark))
-
-    def _newest(self, frame: pl.DataFrame, versions: list[str]) -> pl.DataFrame:
-        rows = frame.filter(pl.col("_version").is_in(versions)).sort("_seq")
-        return rows.unique(["_version", *self.node.keys], keep="last", maintain_order=True)
+        expiries = {key: expiry for key, (expiry, _) in stored_by_key.items()}
+        return result.matches, self._changed_rows(interval, matcher, result, expiries, batch.version)
 
     def _changed_rows(
         self,
@@ -356,7 +324,7 @@ class MatchRulesOperator(OrderedWindowsOperator):
         expiries: dict[Key, int],
         version: int,
     ) -> pl.DataFrame:
-        """What changed; a key of which nothing is left says so until what was kept of it would have ended anyway."""
+        """What changed; a key of which nothing is left has a tombstone until what was kept of it would have expired."""
         span = matcher.pattern.span or 0
         rows = []
         for key, matches in result.changed.items():
@@ -377,7 +345,7 @@ class MatchRulesOperator(OrderedWindowsOperator):
                         version,
                     )
                 )
-        return pl.DataFrame(rows, schema=self._empty_rows.schema, orient="row")
+        return pl.DataFrame(rows, schema=self.partial_matches.empty.schema, orient="row")
 
 
 def _dead_letters(rules: pl.DataFrame, block: Block, reason: str | pl.Series) -> pl.DataFrame:
@@ -393,3 +361,7 @@ def _dead_letters(rules: pl.DataFrame, block: Block, reason: str | pl.Series) ->
 def _original_record(interval: RuleInterval) -> bytes:
     """A rule that was taken long ago; its record is not at hand any more."""
     return msgspec.json.encode({"name": interval.rule, "pattern": interval.text})
+
+
+def _one_line(error: Exception) -> str:
+    return replace_surrogates(" ".join(str(error).split())) or type(error).__name__

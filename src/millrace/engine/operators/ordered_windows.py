@@ -1,12 +1,16 @@
-"""Aggregation over windows that the rows themselves cut: so many rows, a change of a value, a mark.
+"""Windows that the rows themselves cut: so many rows, a change of a value, a mark.
 
-Rows wait until the watermark has passed them, so that they can be taken in order. What is kept of a key is its rows that a window may
-still show, and how far it has come; the newest version counts.
+Rows are taken in order (`ordered_rows.py`). What is kept of a key is its rows that a window may still show, and how far
+it has come; where windows are cut says `ordered_cuts.py`.
+
+Example, `counted(3, every=2)`, rows of one key at 1, 2, 3, 4, 5 s:
+
+    row     1 s   2 s       3 s   4 s          5 s
+    window        [1, 2]          [2, 3, 4]          kept: 4, 5 and one row since the last window
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,158 +19,71 @@ import polars as pl
 
 from millrace import graph, panes
 from millrace.aggregates import ORDER
-from millrace.engine.arrivals import collect_reports, format_late_rows, load_rows
 from millrace.engine.exchange import Block, Body
+from millrace.engine.keyed_table import KeyedTable
 from millrace.engine.operators.assign import WINDOW_INPUT, window_input
-from millrace.engine.operators.emit import PAIR, OperatorResult, WindowOperator
+from millrace.engine.operators.contract import PAIR, OperatorResult, empty_panes
 from millrace.engine.operators.ordered_cuts import KeyWindow, cut_windows
-from millrace.engine.progress import END_OF_STREAM, Progress
-from millrace.engine.state import Layout, SlotState, add_missing_columns, concat_frames
+from millrace.engine.operators.partials import Partials, partials_of
+from millrace.engine.ordered_rows import OrderedBatch, OrderedRows
+from millrace.engine.plan import Operator
+from millrace.engine.state import SlotState
 
-BEFORE_ALL = -(2**62)
-_NEVER_EXPIRES = pl.lit(END_OF_STREAM, pl.Int64)
+KEY_WINDOWS = "courses"
+"""State table: the rows of each key that a window may still show."""
 
 
 @dataclass(frozen=True, eq=False)
-class OrderedWindowsOperator(WindowOperator):
-    """The operator of a first aggregation over rows in order."""
+class OrderedWindowsOperator:
+    """Aggregates windows that rows cut."""
+
+    operator: Operator
+    node: graph.Aggregation
 
     @cached_property
-    def keys(self) -> list[str]:
-        """The key columns."""
-        return list(self.operator.node.keys)
-
-    @property
-    def is_processing_time(self) -> bool:
-        """Whether windows lie in processing time."""
-        node = self.operator.node
-        return isinstance(node, graph.Aggregation) and node.windowing.is_processing_time
-
-    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """A batch: rows behind their watermark are refused, the others wait; those before the new one are taken in order."""
-        operator_id, is_processing_time = self.operator.id, self.is_processing_time
-        saved = state.values.get(operator_id) or {"progress": None, "seq": 0, "time": BEFORE_ALL, "low": None}
-        reports = collect_reports(self.operator, body)
-        before = Progress.from_json(saved["progress"]).wake(reports, body.now)
-        after = before.advance(reports, body.now, at_end=body.at_end)
-        rows, late = self._split_late(load_rows(self.operator, blocks, reports, before))
-        at_end = after.low_watermark is not None and after.low_watermark >= END_OF_STREAM
-        time = (
-            END_OF_STREAM
-            if is_processing_time or at_end
-            else BEFORE_ALL
-            if after.low_watermark is None
-            else after.low_watermark
-        )
-        watermark = (
-            max(saved["low"] or BEFORE_ALL, body.now)
-            if is_processing_time and not at_end
-            else after.low_watermark
-        )
-        version = saved["seq"] + 1
-        state, released = self._release(state, rows, saved["time"], time)
-        state, emitted, side_outputs = self._process_ordered(
-            state, released, version, (saved["time"], time), ended=at_end
-        )
-        state = state.with_values(
-            operator_id,
-            {
-                **(state.values.get(operator_id) or {}),
-                "progress": after.to_json(),
-                "seq": version,
-                "time": BEFORE_ALL if is_processing_time else time,
-                "low": watermark,
-            },
-        )
-        changes = emitted.drop(PAIR) if self.operator.travels else self.empty_changes
-        return OperatorResult(
-            state,
-            watermark,
-            emitted if self.operator.shows else self.empty_panes,
-            changes,
-            late,
-            after.partition_watermarks(reports),
-            side_outputs,
-        )
-
-    def _process_ordered(
-        self,
-        state: SlotState,
-        released: pl.DataFrame | None,
-        version: int,
-        interval: tuple[int, int],
-        *,
-        ended: bool,
-    ) -> tuple[SlotState, pl.DataFrame, Mapping[str, pl.DataFrame]]:
-        """The outcome of rows taken in order: panes, and rows of side outputs by port."""
-        return *self._process_rows(state, released, version, interval, ended=ended), {}
+    def rows(self) -> OrderedRows:
+        """The rows that wait for their turn."""
+        return OrderedRows(self.operator, self._kept_columns, self.node.windowing.is_processing_time)
 
     @cached_property
-    def _input_columns(self) -> list[str]:
-        return self.partials.input_columns if isinstance(self.operator.node, graph.Aggregation) else []
+    def partials(self) -> Partials:
+        """How the aggregates condense rows."""
+        return partials_of(self.node)
+
+    @cached_property
+    def key_windows(self) -> KeyedTable:
+        """What is kept of a key, for ever."""
+        return KeyedTable(self.operator.id, KEY_WINDOWS, self.partials.keys, self._empty_key_windows)
 
     @cached_property
     def _kept_columns(self) -> list[str]:
         """What is kept of a row besides its key."""
-        return [c for c in dict.fromkeys([*self._input_columns, *ORDER, WINDOW_INPUT]) if c not in self.keys]
+        columns = dict.fromkeys([*self.partials.input_columns, *ORDER, WINDOW_INPUT])
+        return [c for c in columns if c not in self.partials.keys]
 
-    def _split_late(self, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
-        """The rows that wait now, and those that come too late to be taken in order."""
-        if rows is None:
-            return None, None
-        is_behind = (pl.col("_t") < pl.col("_w")).fill_null(value=False) & (not self.is_processing_time)
-        refused = rows.filter(pl.col("_ahead") | is_behind)
-        reason = pl.when(pl.col("_ahead")).then(pl.lit("future")).otherwise(pl.lit("late"))
-        verdicts = refused.select("_row", reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed"))
-        accepted = rows.filter(~(pl.col("_ahead") | is_behind))
-        if WINDOW_INPUT not in accepted.columns:
-            accepted = accepted.with_columns(pl.lit(None, pl.Boolean).alias(WINDOW_INPUT))
-        return accepted.select(
-            *self.keys, *self._kept_columns
-        ), None if refused.is_empty() else format_late_rows(rows, verdicts)
+    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
+        """One batch: judge rows, release those in order, cut windows, show those that are full."""
+        batch = self.rows.take(state, body, blocks)
+        return batch.result(*self._cut_and_show(batch))
 
-    def _release(
-        self,
-        state: SlotState,
-        rows: pl.DataFrame | None,
-        old_watermark: int,
-        watermark: int,
-        *,
-        table: str = "waiting",
-    ) -> tuple[SlotState, pl.DataFrame | None]:
-        """The rows that are before the watermark now; the others are kept, each until it is."""
-        operator_id, is_released = self.operator.id, pl.col("_t") < watermark
-        layout = Layout(pl.col("_t"), pl.col("_t"), lambda frame: frame.filter(pl.col("_t") >= old_watermark))
-        chunks = [chunk for chunk in state.table(operator_id, table).chunks if chunk.min_end < watermark]
-        released = [chunk.frame.filter(is_released & (pl.col("_t") >= old_watermark)) for chunk in chunks]
-        if rows is not None:
-            released.append(rows.filter(is_released))
-            state = state.append(operator_id, table, rows.filter(~is_released), layout)
-        return state.expire(operator_id, table, watermark - 1), concat_frames(
-            self._add_new_fields(released, table)
-        ) if released else None
-
-    def _add_new_fields(self, frames: list[pl.DataFrame], table: str) -> list[pl.DataFrame]:
-        """Rows that waited, with the fields that their type has got since: null, as in records that lack them."""
-        fields = self.operator.node.inputs[0 if table == "waiting" else -1].schema
-        expected = {
-            name: dtype for name, dtype in fields.items() if name in self._kept_columns or table != "waiting"
-        }
-        if all(expected.keys() <= {*frame.columns} for frame in frames):
-            return frames
-        newest = frames[-1].columns
-        order = (
-            newest
-            if expected.keys() <= {*newest}
-            else [*expected, *(name for name in newest if name not in expected)]
-        )
-        schema = {name: fields[name] if name in fields else frames[-1].schema[name] for name in order}
-        return [add_missing_columns(frame, schema) for frame in frames]
+    def _cut_and_show(self, batch: OrderedBatch) -> tuple[SlotState, pl.DataFrame]:
+        """The panes of the windows that are full; at the end of the stream also those that are not."""
+        state, released, ended = batch.state, batch.rows, batch.is_ended
+        if (released is None or released.is_empty()) and not ended:
+            return state, empty_panes(self.node)
+        fresh = self._empty_key_windows.select(self.partials.keys) if released is None else released
+        new_keys = fresh.select(self.partials.keys).unique()
+        stored = self.key_windows.read_all(state) if ended else self.key_windows.read(state, new_keys)
+        rows, starts = self._sort_rows(stored, fresh)
+        windows, key_windows = self._cut_windows(rows, starts, stored, ended=ended)
+        version = pl.lit(batch.version, pl.Int64).alias("_seq")
+        changed = key_windows.with_columns(version).select(self._empty_key_windows.columns)
+        return self.key_windows.append(state, changed), self._to_panes(rows, windows)
 
     @cached_property
     def _empty_key_windows(self) -> pl.DataFrame:
-        empty, number = self.operator.node.inputs[0].schema.to_frame(), pl.lit(0, pl.Int64)
-        window_inputs = window_input(self.operator.aggregation.windowing.assigner) or [
+        empty, number = self.node.inputs[0].schema.to_frame(), pl.lit(0, pl.Int64)
+        window_inputs = window_input(self.node.windowing.assigner) or [
             pl.lit(None, pl.Boolean).alias(WINDOW_INPUT)
         ]
         rows = (
@@ -175,52 +92,14 @@ class OrderedWindowsOperator(WindowOperator):
             .clear()
         )
         kept_rows = pl.struct(self._kept_columns).implode().alias("_rows")
-        key_windows = rows.group_by(self.keys).agg(
+        key_windows = rows.group_by(self.partials.keys).agg(
             kept_rows, pl.col("_since", "_shown", "_seq").first(), pl.col(WINDOW_INPUT).first().alias("_mark")
         )
-        return key_windows.select(*self.keys, "_rows", "_since", "_shown", "_mark", "_seq")
-
-    @cached_property
-    def _layout(self) -> Layout:
-        def newest(frame: pl.DataFrame) -> pl.DataFrame:
-            return frame.sort("_seq").unique(self.keys, keep="last", maintain_order=True)
-
-        return Layout(_NEVER_EXPIRES, _NEVER_EXPIRES, newest)
-
-    def _process_rows(
-        self,
-        state: SlotState,
-        released: pl.DataFrame | None,
-        version: int,
-        interval: tuple[int, int],  # noqa: ARG002 - windows that rows cut do not ask how time passes
-        *,
-        ended: bool,
-    ) -> tuple[SlotState, pl.DataFrame]:
-        """Rows taken in order, and the panes of the windows that are full; at the end of the stream also those that are not."""
-        operator_id, keys = self.operator.id, self.keys
-        if (released is None or released.is_empty()) and not ended:
-            return state, self.empty_panes
-        stored = self._layout.merge(
-            pl.concat(
-                [
-                    self._empty_key_windows,
-                    *(chunk.frame for chunk in state.table(operator_id, "courses").chunks),
-                ]
-            )
-        )
-        fresh = self._empty_key_windows.select(keys).clear() if released is None else released
-        if not ended:
-            stored = stored.join(fresh.select(keys).unique(), on=keys, how="semi", nulls_equal=True)
-        rows, starts = self._sort_rows(stored, fresh)
-        windows, key_windows = self._cut_windows(rows, starts, stored, ended=ended)
-        key_windows = key_windows.with_columns(pl.lit(version, pl.Int64).alias("_seq")).select(
-            self._empty_key_windows.columns
-        )
-        return state.append(operator_id, "courses", key_windows, self._layout), self._to_panes(rows, windows)
+        return key_windows.select(*self.partials.keys, "_rows", "_since", "_shown", "_mark", "_seq")
 
     def _sort_rows(self, stored: pl.DataFrame, fresh: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """All rows at hand, key by key: first those kept, then the new ones; and for each key where they lie."""
-        keys = self.keys
+        keys = self.partials.keys
         kept = (
             stored.select(*keys, "_rows")
             .filter(pl.col("_rows").list.len() > 0)
@@ -231,7 +110,7 @@ class OrderedWindowsOperator(WindowOperator):
         if "_t" in fresh.columns:
             frames.append(fresh.with_columns(_new=pl.lit(1, pl.Int64)))
         rows = pl.concat(frames, how="diagonal_relaxed")
-        if self.is_processing_time:
+        if self.node.windowing.is_processing_time:
             rows = (
                 rows.with_row_index("_line")
                 .sort(
@@ -258,7 +137,7 @@ class OrderedWindowsOperator(WindowOperator):
         self, rows: pl.DataFrame, starts: pl.DataFrame, stored: pl.DataFrame, *, ended: bool
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows of each full window (`_window`, `_number`, `_index`), and what the keys have come to."""
-        keys, values = self.keys, rows[WINDOW_INPUT].to_list()
+        keys, values = self.partials.keys, rows[WINDOW_INPUT].to_list()
         stored_windows = starts.join(
             stored.drop("_rows", "_seq"), on=keys, how="left", nulls_equal=True, maintain_order="left"
         )
@@ -272,7 +151,7 @@ class OrderedWindowsOperator(WindowOperator):
         ).iter_rows():
             key_window = KeyWindow(list(range(first, first + old_count)), rows_since or 0, reference)
             full = cut_windows(
-                self.operator.aggregation.windowing.assigner,
+                self.node.windowing.assigner,
                 key_window,
                 values,
                 range(first + old_count, first + row_count),
@@ -309,19 +188,19 @@ class OrderedWindowsOperator(WindowOperator):
             "_number", pl.struct(self._kept_columns).alias("_row")
         )
         lists = (
-            states.select(*self.keys, "_numbers")
+            states.select(*self.partials.keys, "_numbers")
             .explode("_numbers", empty_as_null=False)
             .join(kept, left_on="_numbers", right_on="_number", how="inner", maintain_order="left")
         )
-        lists = lists.group_by(self.keys, maintain_order=True).agg(pl.col("_row").alias("_rows"))
-        key_windows = states.drop("_numbers").join(lists, on=self.keys, how="left", nulls_equal=True)
+        lists = lists.group_by(self.partials.keys, maintain_order=True).agg(pl.col("_row").alias("_rows"))
+        key_windows = states.drop("_numbers").join(lists, on=self.partials.keys, how="left", nulls_equal=True)
         return key_windows.with_columns(
             pl.col("_rows").fill_null(pl.lit([], self._empty_key_windows.schema["_rows"]))
         )
 
     def _to_panes(self, rows: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         if windows.is_empty():
-            return self.empty_panes
+            return empty_panes(self.node)
         full = windows.join(rows.with_columns(pl.col("_number").cast(pl.Int64)), on="_number", how="inner")
         extra = [
             pl.col("_t").min().alias("_start"),
@@ -329,15 +208,12 @@ class OrderedWindowsOperator(WindowOperator):
             pl.col("_index").first(),
         ]
         merged = self.partials.from_rows(full, group=("_window",), extra=extra)
-        return merged.with_columns(
+        shown = merged.with_columns(
             *self.partials.result_exprs,
             (pl.col("_end") - 1).alias("event_time"),
             pl.col("_start").alias("window_start"),
             pl.col("_end").alias("window_end"),
-            pl.col("_index").alias("index"),
-            pl.col("_index").alias("settled_index"),
-            pl.lit("on_time").alias("timing"),
-            pl.lit(value=True).alias("final"),
-            pl.lit(panes.ADD).alias("op"),
+            *panes.shown_once(),
             pl.col("_window").alias(PAIR),
-        ).select(*self.operator.node.schema, PAIR)
+        ).with_columns(pl.col("_index").alias("index"), pl.col("_index").alias("settled_index"))
+        return shown.select(*self.node.schema, PAIR)

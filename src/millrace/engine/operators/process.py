@@ -1,11 +1,20 @@
-"""Processors over rows: what is kept of a key is its cells and timers, as bytes. Only keys that something happens to are read and written.
+"""Operator `process`: a user's own code per key, with state and timers. Only keys that something happens to are read and written.
 
-When time alone concerns a key stands in tables of their own (`timers` by event time, `alarms` by the clock), so that nobody looks through
-all keys for those that are due. What all keys share (`everywhere`) is the same in every slot.
+What is kept of a key is its state and timers, as bytes. When time alone concerns a key stands in tables of their own
+(`timers` by event time, `alarms` by processing time), so that nobody looks through all keys for those that are due. What
+all keys share (`everywhere`) is the same in every slot. In which order a processor is called says `process_calls.py`.
+
+Example, a processor that sets a timer 10 s after each row, one key:
+
+    batch  rows          watermark  calls
+    1      5 s           4 s        -                      the row waits
+    2      20 s          18 s       process(5 s), on_timer(15 s)
+    3      -             25 s       process(20 s)          its timer waits for 30 s, also if no row comes
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,102 +23,99 @@ import polars as pl
 
 from millrace import graph, panes
 from millrace.aggregates import ORDER
-from millrace.engine.arrivals import collect_reports, format_late_rows, load_rows
+from millrace.durations import BEFORE_ALL, END_OF_STREAM
+from millrace.engine import lateness
+from millrace.engine.arrivals import BatchProgress
 from millrace.engine.exchange import Block, Body
-from millrace.engine.operators.emit import PAIR, OperatorResult
-from millrace.engine.operators.ordered_windows import BEFORE_ALL, OrderedWindowsOperator
+from millrace.engine.keyed_table import KeyedTable
+from millrace.engine.operators.contract import OperatorResult, divide_panes, number_pairs
 from millrace.engine.operators.process_calls import Key, ProcessorCalls
 from millrace.engine.operators.process_state import dump, expires_at, load, trim
-from millrace.engine.progress import END_OF_STREAM, Progress
+from millrace.engine.ordered_rows import OrderedRows
+from millrace.engine.plan import Operator
 from millrace.engine.state import Layout, SlotState
 from millrace.errors import DefinitionError
 from millrace.state import NO_EXPIRY, KeyState
 from millrace.values import function_results
 
+STATES, TIMERS, CLOCK_TIMERS, SHARED = "kept", "timers", "alarms", "everywhere"
+"""State tables: the state of each key; keys and times for which they wait; what all keys share."""
 MAX_DELETED_KEYS = 1_000
 """How many keys may have been forgotten before the table is written anew without them."""
+NEVER_RUN: dict[str, Any] = {"progress": None, "seq": 0, "time": BEFORE_ALL, "clock": BEFORE_ALL, "gone": 0}
 
 
 @dataclass(frozen=True, eq=False)
-class ProcessOperator(OrderedWindowsOperator):
-    """The operator of a processor: rows wait and are released in order, like those of patterns."""
+class ProcessOperator:
+    """Calls a processor with rows in order, and with timers that are due."""
+
+    operator: Operator
+    node: graph.Process
 
     @cached_property
-    def node(self) -> graph.Process:
-        """What it is to do."""
-        node = self.operator.node
-        assert isinstance(node, graph.Process)
-        return node
+    def rows(self) -> list[OrderedRows]:
+        """The rows of each input that wait for their turn."""
+        columns = [(*node.schema, *ORDER) for node in self.node.inputs]
+        tables = ("waiting", "waiting everywhere")
+        return [
+            OrderedRows(self.operator, columns[i], table=tables[i], input_index=i)
+            for i in range(len(columns))
+        ]
+
+    @cached_property
+    def states(self) -> KeyedTable:
+        """What is kept of a key: `_ends`, when nothing is left of it; `_until`, when nothing is left of any version of it."""
+        schema = self.node.inputs[0].schema
+        columns = {"_until": pl.Int64(), "_ends": pl.Int64(), "_kept": pl.Binary(), "_seq": pl.Int64()}
+        empty = pl.Schema({**{key: schema[key] for key in self.node.keys}, **columns}).to_frame()
+        return KeyedTable(self.operator.id, STATES, self.node.keys, empty, value="_kept", until="_until")
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """A batch: rows behind their watermark are refused, the others wait; those before the new one are taken in order, then timers fire."""
-        operator_id = self.operator.id
-        saved = state.values.get(operator_id) or {
-            "progress": None,
-            "seq": 0,
-            "time": BEFORE_ALL,
-            "clock": BEFORE_ALL,
-            "gone": 0,
-        }
-        reports = collect_reports(self.operator, body)
-        before = Progress.from_json(saved["progress"]).wake(reports, body.now)
-        after = before.advance(reports, body.now, at_end=body.at_end)
-        watermark = BEFORE_ALL if after.low_watermark is None else min(after.low_watermark, END_OF_STREAM)
-        released, late = [], []
-        for input_index in range(len(self.node.inputs)):
-            input_blocks = [
-                block for block in blocks if self.operator.input_index(block.channel) == input_index
-            ]
-            rows, refused = self._split_late_input(
-                input_index, load_rows(self.operator, input_blocks, reports, before)
-            )
-            state, rows = self._release(
-                state,
-                rows,
-                saved["time"],
-                watermark,
-                table="waiting" if input_index == 0 else "waiting everywhere",
-            )
-            released.append(rows)
-            late += [] if refused is None else [refused]
+        """One batch: judge rows, release those in order, call the processor with them and with timers, keep what it changed."""
+        saved = state.values.get(self.operator.id) or NEVER_RUN
+        progress = BatchProgress.of(self.operator, body, saved["progress"])
+        watermark = min(progress.watermark, END_OF_STREAM)
+        state, released, late = self._release(state, blocks, progress, (saved["time"], watermark))
         calls = ProcessorCalls(self.node, watermark, body.now)
         state, deleted_keys = self._call_processor(state, released, saved, calls)
         values = {
-            "progress": after.to_json(),
+            "progress": progress.after.to_json(),
             "seq": saved["seq"] + 1,
             "time": watermark,
             "clock": body.now,
             "gone": deleted_keys,
         }
-        emitted = self._emissions_to_panes("out", self.node.schema, calls)
-        side_outputs = {
+        shown, changes = divide_panes(self.operator, self._emissions_to_panes("out", self.node.schema, calls))
+        outputs = {
             output: self._emissions_to_panes(output, schema, calls)
             for output, schema in self.node.side_schemas.items()
         }
         return OperatorResult(
-            state.with_values(operator_id, values),
-            after.low_watermark,
-            emitted if self.operator.shows else self.empty_panes,
-            emitted.drop(PAIR) if self.operator.travels else self.empty_changes,
+            state.with_values(self.operator.id, values),
+            progress.after.low_watermark,
+            shown,
+            changes,
             pl.concat(late, how="diagonal_relaxed") if late else None,
-            after.partition_watermarks(reports),
-            {output: reports for output, reports in side_outputs.items() if not reports.is_empty()},
+            progress.partition_watermarks,
+            {output: frame for output, frame in outputs.items() if not frame.is_empty()},
         )
 
-    def _split_late_input(
-        self, input_index: int, rows: pl.DataFrame | None
-    ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
-        """The rows of one input that wait now, and those that come too late. Of a broadcast row only one slot says so."""
-        if rows is None:
-            return None, None
-        is_refused = pl.col("_ahead") | (pl.col("_t") < pl.col("_w")).fill_null(value=False)
-        is_reported = is_refused & pl.col("_told") if "_told" in rows.columns else is_refused
-        reason = pl.when(pl.col("_ahead")).then(pl.lit("future")).otherwise(pl.lit("late"))
-        verdicts = rows.filter(is_reported).select(
-            "_row", reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed")
-        )
-        late = None if verdicts.is_empty() else format_late_rows(rows.drop("_told", strict=False), verdicts)
-        return rows.filter(~is_refused).select(*self.node.inputs[input_index].schema, *ORDER), late
+    def _release(
+        self, state: SlotState, blocks: Sequence[Block], progress: BatchProgress, interval: tuple[int, int]
+    ) -> tuple[SlotState, list[pl.DataFrame | None], list[pl.DataFrame]]:
+        """Of each input the rows that are in order now, and of all inputs those that are late."""
+        released: list[pl.DataFrame | None] = []
+        late: list[pl.DataFrame] = []
+        for index, waiting in enumerate(self.rows):
+            own = [block for block in blocks if self.operator.input_index(block.channel) == index]
+            rows, refused = progress.load_rows(own), None
+            if rows is not None:
+                rows, refused = lateness.split_late(rows, lateness.is_behind())
+                rows = rows.select(waiting.columns)
+            state, rows = waiting.release(state, rows, *interval)
+            released.append(rows)
+            late += [] if refused is None else [refused]
+        return state, released, late
 
     def _call_processor(
         self,
@@ -120,14 +126,14 @@ class ProcessOperator(OrderedWindowsOperator):
     ) -> tuple[SlotState, int]:
         """The user's code, for every row and every timer that is due; what it changed is stored."""
         keys = list(self.node.keys)
-        rows = [self._empty_rows.select(keys)] if released[0] is None else [released[0].select(keys)]
-        due = self._due_keys(state, "timers", saved["time"], calls.watermark) + self._due_keys(
-            state, "alarms", saved["clock"], calls.now
+        rows = [self.states.empty.select(keys)] if released[0] is None else [released[0].select(keys)]
+        due = self._due_keys(state, TIMERS, saved["time"], calls.watermark) + self._due_keys(
+            state, CLOCK_TIMERS, saved["clock"], calls.now
         )
         selected_keys = pl.concat([*rows, *due]).unique()
         if selected_keys.is_empty() and (len(released) < 2 or released[1] is None or released[1].is_empty()):
             return self._expire(state, calls), saved["gone"]
-        stored = self._read_stored(state, selected_keys)
+        stored = self.states.read(state, selected_keys).select(*keys, "_until", "_kept")
         calls.states = {row[:-2]: load(row[-1]) for row in stored.iter_rows()}
         calls.shared = self._read_shared(state)
         expiries: dict[Key, int] = {row[:-2]: row[-2] for row in stored.iter_rows()}
@@ -148,32 +154,13 @@ class ProcessOperator(OrderedWindowsOperator):
     def _expire(self, state: SlotState, calls: ProcessorCalls) -> SlotState:
         """Without what time has passed."""
         operator_id = self.operator.id
-        return (
-            state.expire(operator_id, "timers", calls.watermark)
-            .expire(operator_id, "alarms", calls.now)
-            .expire(operator_id, "kept", calls.watermark)
+        state = state.expire(operator_id, TIMERS, calls.watermark).expire(
+            operator_id, CLOCK_TIMERS, calls.now
         )
-
-    @cached_property
-    def _empty_rows(self) -> pl.DataFrame:
-        """No keys; `_kept`: null where it was forgotten, `_ends`: when nothing is left of it, `_until`: when nothing is left of any version of it."""
-        schema = self.node.inputs[0].schema
-        numbers = {"_until": pl.Int64(), "_ends": pl.Int64(), "_kept": pl.Binary(), "_seq": pl.Int64()}
-        return pl.Schema({**{key: schema[key] for key in self.node.keys}, **numbers}).to_frame()
-
-    def _newest(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.sort("_seq").unique(self.node.keys, keep="last", maintain_order=True)
-
-    def _read_stored(self, state: SlotState, selected_keys: pl.DataFrame) -> pl.DataFrame:
-        """What is kept of these keys."""
-        keys = list(self.node.keys)
-        chunks = state.table(self.operator.id, "kept").chunks
-        frames = [chunk.frame.join(selected_keys, on=keys, how="semi", nulls_equal=True) for chunk in chunks]
-        newest = self._newest(pl.concat([self._empty_rows, *frames]))
-        return newest.filter(pl.col("_kept").is_not_null()).select(*keys, "_until", "_kept")
+        return self.states.expire(state, calls.watermark)
 
     def _read_shared(self, state: SlotState) -> KeyState:
-        chunks = state.table(self.operator.id, "everywhere").chunks
+        chunks = state.table(self.operator.id, SHARED).chunks
         if not chunks:
             return KeyState()
         return load(pl.concat([chunk.frame for chunk in chunks]).sort("_seq")["_kept"][-1])
@@ -181,10 +168,33 @@ class ProcessOperator(OrderedWindowsOperator):
     def _write_changed(
         self, state: SlotState, calls: ProcessorCalls, expiries: dict[Key, int], saved: dict[str, Any]
     ) -> tuple[SlotState, int]:
-        """What changed. A version is kept no shorter than those before it would be, which else came back; once there are many such, the table is written anew."""
-        operator_id, keys, version = self.operator.id, list(self.node.keys), saved["seq"] + 1
-        forever = pl.lit(NO_EXPIRY, pl.Int64)
-        rows, deleted_keys = [], saved["gone"]
+        """What changed. Once many keys were deleted, the table is written anew without them."""
+        version, deleted_keys = saved["seq"] + 1, saved["gone"]
+        changed, newly_deleted = self._changed_states(calls, expiries, version)
+        state = self.states.append(state, changed, since=saved["time"])
+        state = self._write_timers(state, calls)
+        if calls.is_shared_changed:
+            state = self._write_shared(state, calls.shared, version)
+        state, deleted_keys = self._expire(state, calls), deleted_keys + newly_deleted
+        if deleted_keys <= max(MAX_DELETED_KEYS, state.table(self.operator.id, STATES).rows // 2):
+            return state, deleted_keys
+        is_alive = pl.col("_kept").is_not_null() & (pl.col("_ends") > calls.watermark)
+        layout = self.states.layout(saved["time"])
+        return state.rewrite(
+            self.operator.id,
+            STATES,
+            layout,
+            lambda frame: frame.filter(is_alive).with_columns(pl.col("_ends").alias("_until")),
+        ), 0
+
+    def _changed_states(
+        self, calls: ProcessorCalls, expiries: dict[Key, int], version: int
+    ) -> tuple[pl.DataFrame, int]:
+        """New versions of the keys that were called for, and how many of them are kept only to hide older versions.
+
+        A version is kept no shorter than those before it would be: else an older one would come back when it expires.
+        """
+        rows, deleted_keys = [], 0
         for key in calls.touched_keys:
             key_state = calls.states[key]
             trim(key_state)
@@ -194,53 +204,31 @@ class ProcessOperator(OrderedWindowsOperator):
             expiry = max(end, expiries.get(key, end))
             deleted_keys += end < expiry
             rows.append((*key, expiry, end, None if key_state.is_empty else dump(key_state), version))
-        layout = Layout(
-            pl.col("_until"),
-            pl.col("_until"),
-            lambda frame: self._newest(frame).filter(pl.col("_until") > saved["time"]),
+        return pl.DataFrame(rows, schema=self.states.empty.schema, orient="row"), deleted_keys
+
+    def _write_timers(self, state: SlotState, calls: ProcessorCalls) -> SlotState:
+        """Keys and times of the timers that were set and are not due yet."""
+        layout = Layout(pl.col("_at"), pl.col("_at"), lambda frame: frame)
+        schema = {**self.states.empty.select(self.node.keys).schema, "_at": pl.Int64()}
+        for table, timers in ((TIMERS, calls.new_timers), (CLOCK_TIMERS, calls.new_clock_timers)):
+            frame = pl.DataFrame([(*key, at) for key, at in timers], schema=schema, orient="row")
+            state = state.append(self.operator.id, table, frame, layout)
+        return state
+
+    def _write_shared(self, state: SlotState, shared: KeyState, version: int) -> SlotState:
+        frame = pl.DataFrame(
+            [(dump(shared), version)], schema={"_kept": pl.Binary, "_seq": pl.Int64}, orient="row"
         )
-        state = state.append(
-            operator_id, "kept", pl.DataFrame(rows, schema=self._empty_rows.schema, orient="row"), layout
-        )
-        timer_layout = Layout(pl.col("_at"), pl.col("_at"), lambda frame: frame)
-        schema = {**self._empty_rows.select(keys).schema, "_at": pl.Int64()}
-        for table, timers in (("timers", calls.new_timers), ("alarms", calls.new_clock_timers)):
-            state = state.append(
-                operator_id,
-                table,
-                pl.DataFrame([(*key, at) for key, at in timers], schema=schema, orient="row"),
-                timer_layout,
-            )
-        if calls.is_shared_changed:
-            shared = pl.DataFrame(
-                [(dump(calls.shared), version)], schema={"_kept": pl.Binary, "_seq": pl.Int64}, orient="row"
-            )
-            state = state.append(
-                operator_id,
-                "everywhere",
-                shared,
-                Layout(forever, forever, lambda frame: frame.sort("_seq").tail(1)),
-            )
-        state = self._expire(state, calls)
-        if deleted_keys > max(MAX_DELETED_KEYS, state.table(operator_id, "kept").rows // 2):
-            is_alive = pl.col("_kept").is_not_null() & (pl.col("_ends") > calls.watermark)
-            return state.rewrite(
-                operator_id,
-                "kept",
-                layout,
-                lambda frame: frame.filter(is_alive).with_columns(pl.col("_ends").alias("_until")),
-            ), 0
-        return state, deleted_keys
+        forever = pl.lit(NO_EXPIRY, pl.Int64)
+        layout = Layout(forever, forever, lambda frame: frame.sort("_seq").tail(1))
+        return state.append(self.operator.id, SHARED, frame, layout)
 
     def _emissions_to_panes(self, output: str, schema: pl.Schema, calls: ProcessorCalls) -> pl.DataFrame:
         """What was emitted to one output."""
         emissions = calls.emissions.get(output)
         if not emissions:
-            return schema.to_frame().with_columns(pl.lit(0, pl.Int64).alias(PAIR))
-        keys, pane_values = (
-            list(self.node.keys),
-            {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD},
-        )
+            return number_pairs(schema.to_frame(), schema)
+        keys = list(self.node.keys)
         value_columns = [
             name for name in schema if name not in keys and name not in panes.COLUMNS and name != "event_time"
         ]
@@ -260,12 +248,12 @@ class ProcessOperator(OrderedWindowsOperator):
         }
         columns["event_time"] = [time for _, time, _ in emissions]
         frame = pl.DataFrame(columns, schema={name: schema[name] for name in columns}, strict=True)
-        return frame.with_columns(
+        shown = frame.with_columns(
             pl.col("event_time").alias("window_start"),
             (pl.col("event_time") + 1).alias("window_end"),
-            *(pl.lit(value, panes.COLUMNS[name]).alias(name) for name, value in pane_values.items()),
-            pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR),
-        ).select(*schema, PAIR)
+            *panes.shown_once(),
+        )
+        return number_pairs(shown, schema)
 
 
 def _column_values(name: str, values: list[Any], dtype: Any) -> Any:

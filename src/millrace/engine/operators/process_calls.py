@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from millrace import graph
-from millrace.engine.progress import END_OF_STREAM
+from millrace.durations import END_OF_STREAM
 from millrace.processors import Context, call_processor
 from millrace.state import KeyState
 from millrace.timestamps import TimeDomain

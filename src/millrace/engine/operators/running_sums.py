@@ -13,8 +13,9 @@ import polars as pl
 
 from millrace.aggregates import Count, StdDev, Sum
 from millrace.aggregates.sums import EXCEPTIONS_TYPE
+from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.engine.operators.partials import Partials
-from millrace.engine.operators.slices import GREATEST, LEAST, Grid
+from millrace.engine.operators.slices import Grid
 from millrace.engine.state import Layout, SlotState
 
 MIN_WINDOWS_PER_SLICE = 16
@@ -78,7 +79,7 @@ class RunningSums:
     @cached_property
     def layout(self) -> Layout:
         """How sums are kept: they do not expire, but those of keys without rows are dropped."""
-        return Layout(pl.lit(LEAST), pl.lit(GREATEST), self.total)
+        return Layout(pl.lit(BEFORE_ALL), pl.lit(END_OF_STREAM), self.total)
 
     def total(self, sums: pl.DataFrame) -> pl.DataFrame:
         """The sums of each key, where there are any."""
@@ -91,11 +92,11 @@ class RunningSums:
     def last_complete_end(self, watermark: int | None, slices: pl.DataFrame) -> int:
         """The end of the last window that is complete; at the end of the stream, of the last that has rows."""
         if watermark is None:
-            return LEAST
-        if watermark < GREATEST:
+            return BEFORE_ALL
+        if watermark < END_OF_STREAM:
             return self.grid.end_above(watermark) - self.grid.window.every
         end = slices.select(self.grid.last_end(pl.col("_slice")).max()).item()
-        return LEAST if end is None else int(end)
+        return BEFORE_ALL if end is None else int(end)
 
     def read_changes(
         self, state: SlotState, operator_id: str, new: pl.DataFrame, old_watermark: int | None, watermark: int
@@ -105,8 +106,8 @@ class RunningSums:
         Of the slices that are kept, those are read that come in or go out, whatever else the windows hold.
         """
         window, table = self.grid.window, partial(state.table, operator_id)
-        old_bound = LEAST if old_watermark is None else old_watermark
-        until = watermark if watermark >= GREATEST else watermark - window.size + 2 * window.every
+        old_bound = BEFORE_ALL if old_watermark is None else old_watermark
+        until = watermark if watermark >= END_OF_STREAM else watermark - window.size + 2 * window.every
         leaving = pl.concat(
             [self.empty_slices, *table("slices").between(old_bound - window.every, until), new]
         )
@@ -127,7 +128,7 @@ class RunningSums:
             [self.empty_slices, *table("odd").between(old_bound, watermark), self._exceptional_slices(new)]
         )
         return SumChanges(
-            pl.concat([self.empty_sums, *table("sums").between(LEAST, GREATEST)]),
+            pl.concat([self.empty_sums, *table("sums").between(BEFORE_ALL, END_OF_STREAM)]),
             self._late_sums(new, old_watermark),
             moves,
             exceptional,
@@ -138,7 +139,7 @@ class RunningSums:
         self, state: SlotState, operator_id: str, changes: SumChanges | None, new: pl.DataFrame
     ) -> SlotState:
         """With what later batches need: the sums, and the slices that have not come in yet, or are summed window by window."""
-        last = LEAST if changes is None else changes.last_end
+        last = BEFORE_ALL if changes is None else changes.last_end
         if changes is not None:
             sums = self.total(pl.concat([changes.late_sums, changes.changes.select(self.empty_sums.columns)]))
             state = (

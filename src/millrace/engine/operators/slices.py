@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.graph import Windowing
 from millrace.windows import Sliding
-
-LEAST, GREATEST = -(2**62), 2**62
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,10 @@ class Grid:
     def end_above(self, watermark: int | None) -> int:
         """The smallest window end above a watermark; anything where there is none yet."""
         return (
-            LEAST
+            BEFORE_ALL
             if watermark is None
-            else GREATEST
-            if watermark >= GREATEST
+            else END_OF_STREAM
+            if watermark >= END_OF_STREAM
             else self.window.first_end(watermark)
         )
 
@@ -102,9 +101,9 @@ def end_range(groups: pl.DataFrame) -> tuple[int, int]:
     return (
         groups.select(pl.col("_end").min().alias("least"), pl.col("_end").max()).row(0)
         if groups.height
-        else (GREATEST, LEAST)
+        else (END_OF_STREAM, BEFORE_ALL)
     )
 
 
 def _last_end_until(window: Sliding, at: int) -> int:
-    return GREATEST if at >= GREATEST else window.first_end(at) - window.every
+    return END_OF_STREAM if at >= END_OF_STREAM else window.first_end(at) - window.every

@@ -1,4 +1,13 @@
-"""Joins with a table as of event time: rows of both sides are taken in order, and of each key the newest version is kept."""
+"""Operator `table_join`: rows beside the version of a table that held for their key at their time.
+
+Rows of both sides are taken in order, so a row meets every version that is older than it, however late the version came.
+Of each key the newest version is kept, for ever.
+
+Example, versions of one key at 10 s (x) and 30 s (y):
+
+    row at   5 s    10 s   29 s   31 s
+    beside   null   x      x      y      the row at 31 s waits until the watermark has passed it
+"""
 
 from __future__ import annotations
 
@@ -9,81 +18,67 @@ import polars as pl
 
 from millrace import panes
 from millrace.aggregates import ORDER
-from millrace.engine.operators.emit import PAIR
-from millrace.engine.operators.ordered_windows import OrderedWindowsOperator
-from millrace.engine.progress import END_OF_STREAM
-from millrace.engine.state import Layout, SlotState
+from millrace.engine.exchange import Block, Body
+from millrace.engine.keyed_table import KeyedTable
+from millrace.engine.operators.contract import OperatorResult, empty_panes, number_pairs
+from millrace.engine.ordered_rows import OrderedRows
+from millrace.engine.plan import Operator
+from millrace.engine.state import SlotState
 from millrace.graph.build.join import PRESENT, SIDE_COLUMNS, TableJoin
 
 LEFT, RIGHT = SIDE_COLUMNS
-_NEVER_EXPIRES = pl.lit(END_OF_STREAM, pl.Int64)
+VERSIONS = "versions"
+"""State table: the newest version of each key."""
 
 
 @dataclass(frozen=True, eq=False)
-class TableJoinOperator(OrderedWindowsOperator):
-    """The operator of a join with a table. Rows wait until the watermark has passed them, so that no earlier version can come."""
+class TableJoinOperator:
+    """Joins rows with a table as of event time."""
+
+    operator: Operator
+    node: TableJoin
 
     @cached_property
-    def node(self) -> TableJoin:
-        """What is joined."""
-        node = self.operator.node
-        assert isinstance(node, TableJoin)
-        return node
+    def rows(self) -> OrderedRows:
+        """The rows and versions that wait for their turn."""
+        return OrderedRows(self.operator, (*ORDER, *SIDE_COLUMNS))
 
     @cached_property
-    def _kept_columns(self) -> list[str]:
-        return [*ORDER, *SIDE_COLUMNS]
+    def versions(self) -> KeyedTable:
+        """What is kept of a key."""
+        schema = self.node.inputs[0].schema
+        columns = {"_t": pl.Int64(), RIGHT: schema[RIGHT], "_seq": pl.Int64()}
+        empty = pl.Schema({**{key: schema[key] for key in self.node.keys}, **columns}).to_frame()
+        return KeyedTable(self.operator.id, VERSIONS, self.node.keys, empty)
 
-    @cached_property
-    def _empty_versions(self) -> pl.DataFrame:
-        empty, number = self.node.inputs[0].schema.to_frame(), pl.lit(0, pl.Int64)
-        return empty.select(*self.node.keys, number.alias("_t"), RIGHT, number.alias("_seq")).clear()
-
-    def _process_rows(
-        self,
-        state: SlotState,
-        released: pl.DataFrame | None,
-        version: int,
-        interval: tuple[int, int],  # noqa: ARG002 - versions hold for ever
-        *,
-        ended: bool,  # noqa: ARG002 - and the end changes nothing
-    ) -> tuple[SlotState, pl.DataFrame]:
-        """Rows beside the version that held at their time; versions beside nothing, but kept."""
+    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
+        """One batch: judge rows, release those in order, put them beside the version of their time, keep the newest versions."""
+        batch = self.rows.take(state, body, blocks)
+        state, released = batch.state, batch.rows
         if released is None or released.is_empty():
-            return state, self.empty_panes
-        operator_id, keys = self.operator.id, list(self.node.keys)
-        chunks = [chunk.frame for chunk in state.table(operator_id, "versions").chunks]
-        released_keys = released.select(keys).unique()
-        stored = self._newest(
-            pl.concat(
-                [self._empty_versions, *(frame.join(released_keys, on=keys, how="semi") for frame in chunks)]
-            )
-        )
+            return batch.result(state, empty_panes(self.node))
+        keys = list(self.node.keys)
+        stored = self.versions.read(state, released.select(keys).unique())
         ordered = released.sort(ORDER)
-        is_version = pl.col(RIGHT).is_not_null() & pl.all_horizontal(
-            pl.col(key).is_not_null() for key in keys
-        )
-        new_versions = (
-            ordered.filter(is_version)
+        new_versions = self._find_versions(ordered, batch.version)
+        newest = new_versions.unique(keys, keep="last", maintain_order=True)
+        rows = ordered.filter(pl.col(LEFT).is_not_null())
+        joined = self._join(rows, pl.concat([stored, new_versions]))
+        return batch.result(self.versions.append(state, newest), joined)
+
+    def _find_versions(self, ordered: pl.DataFrame, version: int) -> pl.DataFrame:
+        """The versions among rows in order; of those at the same time the last. A null key is no key."""
+        keys = list(self.node.keys)
+        has_key = pl.all_horizontal(pl.col(key).is_not_null() for key in keys)
+        versions = (
+            ordered.filter(pl.col(RIGHT).is_not_null() & has_key)
             .with_columns(pl.lit(version, pl.Int64).alias("_seq"))
-            .select(self._empty_versions.columns)
+            .select(self.versions.empty.columns)
         )
-        new_versions = new_versions.unique([*keys, "_t"], keep="last", maintain_order=True)
-        last = new_versions.unique(keys, keep="last", maintain_order=True)
-        state = state.append(
-            operator_id, "versions", last, Layout(_NEVER_EXPIRES, _NEVER_EXPIRES, self._newest)
-        )
-        return state, self._to_panes(
-            ordered.filter(pl.col(LEFT).is_not_null()), pl.concat([stored, new_versions])
-        )
+        return versions.unique([*keys, "_t"], keep="last", maintain_order=True)
 
-    def _newest(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.sort("_seq", maintain_order=True).unique(
-            list(self.node.keys), keep="last", maintain_order=True
-        )
-
-    def _to_panes(self, rows: pl.DataFrame, versions: pl.DataFrame) -> pl.DataFrame:
-        """Rows with the columns of the version that held."""
+    def _join(self, rows: pl.DataFrame, versions: pl.DataFrame) -> pl.DataFrame:
+        """Rows with the columns of the version that held, as panes."""
         keys = list(self.node.keys)
         numbered = versions.sort("_t", maintain_order=True).with_row_index("_version")
         with_version = rows.drop(RIGHT).join_asof(
@@ -100,17 +95,13 @@ class TableJoinOperator(OrderedWindowsOperator):
         joined = joined.with_columns(pl.when(has_version).then(pl.col(RIGHT)).alias(RIGHT))
         if self.node.how == "inner":
             joined = joined.filter(pl.col(RIGHT).is_not_null())
-        time, zero = pl.col("_t"), pl.lit(0, pl.Int64)
-        return joined.select(
+        time = pl.col("_t")
+        shown = joined.select(
             *keys,
             *self.node.output_exprs,
             time.alias("event_time"),
             time.alias("window_start"),
             (time + 1).alias("window_end"),
-            zero.alias("index"),
-            zero.alias("settled_index"),
-            pl.lit("on_time").alias("timing"),
-            pl.lit(value=True).alias("final"),
-            pl.lit(panes.ADD).alias("op"),
-            pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR),
-        ).select(*self.node.schema, PAIR)
+            *panes.shown_once(),
+        )
+        return number_pairs(shown, self.node.schema)

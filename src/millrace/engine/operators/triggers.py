@@ -17,8 +17,6 @@ from millrace.engine import trigger_state
 from millrace.engine.trigger_state import FiringContext, NewRows
 from millrace.triggers import Trigger
 
-BEFORE_ALL = -(2**62)
-
 
 @dataclass(frozen=True)
 class TriggerColumns:

@@ -9,7 +9,7 @@ from functools import cached_property
 import polars as pl
 
 from millrace import panes
-from millrace.engine.operators.emit import PAIR
+from millrace.engine.operators.contract import PAIR
 from millrace.engine.operators.partials import Partials
 from millrace.engine.plan import Operator
 

@@ -13,13 +13,17 @@ from functools import cached_property
 
 import polars as pl
 
-from millrace.engine.arrivals import collect_reports, format_late_rows, load_rows
+from millrace.durations import BEFORE_ALL, END_OF_STREAM
+from millrace.engine.arrivals import BatchProgress
 from millrace.engine.exchange import Block, Body
-from millrace.engine.lateness import MIN_TIME, JudgedRows, LatenessJudge
-from millrace.engine.operators.emit import OperatorResult, WindowOperator
+from millrace.engine.keyed_table import newest_versions
+from millrace.engine.lateness import WindowJudge, format_late_rows
+from millrace.engine.operators.contract import OperatorResult
+from millrace.engine.operators.emit import WindowShape
+from millrace.engine.operators.sessions import GrownWindows
 from millrace.engine.operators.triggers import TriggerColumns
 from millrace.engine.operators.window_panes import WindowPanes
-from millrace.engine.progress import END_OF_STREAM, Progress
+from millrace.engine.plan import Operator
 from millrace.engine.state import Chunk, Layout, SlotState
 from millrace.triggers import EveryEventTime, walk
 from millrace.windows import FOREVER, UNTIL_2262, GlobalWindow
@@ -43,13 +47,20 @@ class BatchTimes:
 
 
 @dataclass(frozen=True, eq=False)
-class WindowsOperator(WindowOperator):
+class WindowsOperator:
     """The operator of a first aggregation whose windows or triggers are not computed from slices."""
 
+    operator: Operator
+
     @cached_property
-    def row_judge(self) -> LatenessJudge:
+    def shape(self) -> WindowShape:
+        """Its columns and those of its panes."""
+        return WindowShape(self.operator)
+
+    @cached_property
+    def row_judge(self) -> WindowJudge:
         """How rows are judged."""
-        return LatenessJudge(self.operator.aggregation.windowing, self.partials.keys)
+        return WindowJudge(self.operator.aggregation.windowing, self.shape.partials.keys)
 
     @cached_property
     def trigger_columns(self) -> TriggerColumns:
@@ -59,7 +70,7 @@ class WindowsOperator(WindowOperator):
     @cached_property
     def window_panes(self) -> WindowPanes:
         """How panes are made."""
-        return WindowPanes(self.operator, self.partials)
+        return WindowPanes(self.operator, self.shape.partials)
 
     @cached_property
     def layout(self) -> Layout:
@@ -68,20 +79,19 @@ class WindowsOperator(WindowOperator):
         return Layout(
             end,
             end,
-            lambda frame: frame.sort("_seq").unique(self.group_columns, keep="last", maintain_order=True),
+            lambda frame: newest_versions(frame, self.shape.group_columns),
         )
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """A batch: rows are judged, state is updated, the watermark moves, panes fire, expired state is dropped."""
         operator_id = self.operator.id
-        saved = state.values.get(operator_id) or {"progress": None, "time": MIN_TIME, "seq": 0}
-        reports = collect_reports(self.operator, body)
-        before = Progress.from_json(saved["progress"]).wake(reports, body.now)
-        after = before.advance(reports, body.now, at_end=body.at_end)
+        saved = state.values.get(operator_id) or {"progress": None, "time": BEFORE_ALL, "seq": 0}
+        progress = BatchProgress.of(self.operator, body, saved["progress"])
+        before, after = progress.before, progress.after
         times = self._times(saved["time"], after.low_watermark, body.now)
-        version, watermark = saved["seq"] + 1, None if times.after == MIN_TIME else times.after
+        version, watermark = saved["seq"] + 1, None if times.after == BEFORE_ALL else times.after
         values = {"progress": after.to_json(), "time": times.after, "seq": version}
-        rows = load_rows(self.operator, blocks, reports, before)
+        rows = progress.load_rows(blocks)
         stored = self._read_cells(state, rows, times)
         if before.dropped_until is not None:
             stored = stored.filter(pl.col("_end") > before.dropped_until)
@@ -89,16 +99,16 @@ class WindowsOperator(WindowOperator):
             return OperatorResult(
                 state.with_values(operator_id, values),
                 watermark,
-                self.empty_panes,
-                self.empty_changes,
+                self.shape.empty_panes,
+                self.shape.empty_changes,
                 None,
-                after.partition_watermarks(reports),
+                progress.partition_watermarks,
             )
         touched, removed, late = self._accept(
-            rows, stored, times, MIN_TIME if before.dropped_until is None else before.dropped_until
+            rows, stored, times, BEFORE_ALL if before.dropped_until is None else before.dropped_until
         )
         emitted, changes, changed = self._fire(
-            stored, touched, removed, times, self.mask_added_aggregates(before.added_since)
+            stored, touched, removed, times, self.shape.mask_added_aggregates(before.added_since)
         )
         if removed.height:
             changes = pl.concat([self.window_panes.retract_downstream(removed), changes])
@@ -112,12 +122,12 @@ class WindowsOperator(WindowOperator):
             emitted,
             changes,
             late,
-            after.partition_watermarks(reports),
+            progress.partition_watermarks,
         )
 
     def _times(self, before: int, low: int | None, now: int) -> BatchTimes:
         if not self.operator.aggregation.windowing.is_processing_time:
-            return BatchTimes(before, before, MIN_TIME if low is None else low, now)
+            return BatchTimes(before, before, BEFORE_ALL if low is None else low, now)
         return BatchTimes(
             before,
             max(before, now),
@@ -173,7 +183,7 @@ class WindowsOperator(WindowOperator):
         self, frames: list[pl.DataFrame], rows: pl.DataFrame | None, times: BatchTimes
     ) -> pl.DataFrame:
         """The newest cells of the keys that rows came for, and of those that waited for this time."""
-        keys = self.partials.keys
+        keys = self.shape.partials.keys
         key_frames = [frame.filter(self._is_due(times) & ~pl.col("_closed")).select(keys) for frame in frames]
         if rows is not None:
             key_frames.append(rows.select(keys))
@@ -213,7 +223,10 @@ class WindowsOperator(WindowOperator):
             unchanged = stored.filter(is_alive)
             if unchanged.height:
                 unchanged = unchanged.join(
-                    changed.select(self.group_columns), on=self.group_columns, how="anti", nulls_equal=True
+                    changed.select(self.shape.group_columns),
+                    on=self.shape.group_columns,
+                    how="anti",
+                    nulls_equal=True,
                 )
             _cache_cells(
                 new_digests,
@@ -234,15 +247,16 @@ class WindowsOperator(WindowOperator):
         )
         judged = self.row_judge.judge(rows.with_columns(at.alias("_at")), stored, dropped_until)
         late = None if judged.verdicts.is_empty() else format_late_rows(rows, judged.verdicts)
-        if judged.rows.is_empty():
+        grown = judged.grown
+        if grown.rows.is_empty():
             return self._no_touched, self.empty_cells, late
         touched, moved = (
-            self._touched_cells(judged, stored, times),
-            judged.moved_windows.select(self.group_columns),
+            self._touched_cells(grown, stored, times),
+            grown.moved_windows.select(self.shape.group_columns),
         )
         if moved.is_empty():
             return touched, self.empty_cells, late
-        removed = stored.join(moved, on=self.group_columns, how="semi", nulls_equal=True)
+        removed = stored.join(moved, on=self.shape.group_columns, how="semi", nulls_equal=True)
         return touched, removed.with_columns(pl.lit(value=True).alias("_gone")), late
 
     @cached_property
@@ -260,9 +274,9 @@ class WindowsOperator(WindowOperator):
             time.max().alias("_hi"),
             pl.col("_t").min().alias("_first"),
         ]
-        cells = self.partials.from_rows(rows, group=("_start", "_end"), extra=extra)
+        cells = self.shape.partials.from_rows(rows, group=("_start", "_end"), extra=extra)
         new_partials = (
-            [pl.col(c).alias(f"~{c}") for c in self.partials.value_columns]
+            [pl.col(c).alias(f"~{c}") for c in self.shape.partials.value_columns]
             if self.window_panes.is_discarding
             else []
         )
@@ -270,11 +284,11 @@ class WindowsOperator(WindowOperator):
         counts = [number.alias(c) for c in ("_index", "_settled", "_index0", "_settled0")]
         return cells.with_columns(*new_partials, *counts, self.window_panes.no_shown_values.alias("_shown"))
 
-    def _touched_cells(self, judged: JudgedRows, stored: pl.DataFrame, times: BatchTimes) -> pl.DataFrame:
+    def _touched_cells(self, grown: GrownWindows, stored: pl.DataFrame, times: BatchTimes) -> pl.DataFrame:
         """Cells with the rows of this batch, and their trigger states after these rows."""
-        new_cells = self._new_cells(judged.rows)
-        parts = stored.join(judged.merged_from, on=self.group_columns, how="inner", nulls_equal=True)
-        if judged.moved_windows.height:
+        new_cells = self._new_cells(grown.rows)
+        parts = stored.join(grown.merged_from, on=self.shape.group_columns, how="inner", nulls_equal=True)
+        if grown.moved_windows.height:
             is_unmoved = (pl.col("_start") == pl.col("_from")) & (pl.col("_end") == pl.col("_to"))
             parts = pl.concat(
                 [parts.filter(is_unmoved), self.window_panes.mark_grown(parts.filter(~is_unmoved))]
@@ -296,13 +310,16 @@ class WindowsOperator(WindowOperator):
             pl.col("_hi").max(),
             pl.col("_shown").explode(empty_as_null=False),
         ]
-        cells = self.partials.merge(all_cells, group=("_start", "_end"), extra=extra)
+        cells = self.shape.partials.merge(all_cells, group=("_start", "_end"), extra=extra)
         if self.window_panes.is_discarding:
             cells = cells.join(
-                self.window_panes.merge_new(all_cells), on=self.group_columns, how="left", nulls_equal=True
+                self.window_panes.merge_new(all_cells),
+                on=self.shape.group_columns,
+                how="left",
+                nulls_equal=True,
             )
         start = pl.when(pl.col("_start") == FOREVER[0]).then(pl.col("_first")).otherwise(pl.col("_start"))
-        has_watermark = times.lateness_time != MIN_TIME or not self._needs_window_start
+        has_watermark = times.lateness_time != BEFORE_ALL or not self._needs_window_start
         base = pl.lit(times.lateness_time, pl.Int64) if has_watermark else start
         cells = cells.with_columns(
             (pl.col("_end") <= times.lateness_time).alias("_was_passed"), base.alias("_base")
@@ -327,11 +344,13 @@ class WindowsOperator(WindowOperator):
         due_cells = stored.filter(~pl.col("_closed") & self._is_due(times))
         if due_cells.height and (touched.height or removed.height):
             touched_groups = pl.concat(
-                [touched.select(self.group_columns), removed.select(self.group_columns)]
+                [touched.select(self.shape.group_columns), removed.select(self.shape.group_columns)]
             )
-            due_cells = due_cells.join(touched_groups, on=self.group_columns, how="anti", nulls_equal=True)
+            due_cells = due_cells.join(
+                touched_groups, on=self.shape.group_columns, how="anti", nulls_equal=True
+            )
         if due_cells.is_empty() and touched.is_empty():
-            return self.empty_panes, self.empty_changes, removed
+            return self.shape.empty_panes, self.shape.empty_changes, removed
         asked_cells = touched.with_columns(pl.lit(value=True).alias("_asked"))
         if due_cells.height:
             due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from millrace import graph, patterns, stream, watermarks
+from millrace.durations import BEFORE_ALL
 from millrace.graph.build import match as sequencing
 from millrace.testing.model.values import Row
 from millrace.testing.script import MakeBackend, On, Script
@@ -140,7 +141,7 @@ class PatternTranscriptJob:
     @property
     def _times_unless_late(self) -> list[int | None]:
         """For each event its time, unless it will be late."""
-        watermark = -(2**62)
+        watermark = BEFORE_ALL
         times: list[int | None] = []
         for event in self.transcript.events:
             watermark = watermark if ID in event else max(watermark, event["advance_to"])

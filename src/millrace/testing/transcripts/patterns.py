@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from millrace.durations import BEFORE_ALL
 from millrace.errors import PatternFailed
 from millrace.patterns.builder import Pattern
 from millrace.patterns.cep import encoding
@@ -58,7 +59,7 @@ class PatternTranscript:
     @property
     def events_in_time(self) -> list[Row]:
         """The events that are not late, in order of time."""
-        watermark, accepted = -(2**62), []
+        watermark, accepted = BEFORE_ALL, []
         for event in self.events:
             if ID not in event:
                 watermark = max(watermark, event["advance_to"])

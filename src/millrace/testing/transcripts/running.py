@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
-from millrace.engine.trigger_state import END_OF_STREAM
+from millrace.durations import END_OF_STREAM
 from millrace.errors import MillraceError
 from millrace.testing.model.values import Row
 from millrace.testing.script import MakeBackend, On, Script, backend

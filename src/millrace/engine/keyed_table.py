@@ -1,0 +1,126 @@
+"""A state table of which the newest version of each key counts.
+
+A batch appends the keys that it changed, each with a version number (`_seq`), and reads only the keys that something
+happens to: those of its rows, and those for which time has come (`due`). A key that is deleted gets a tombstone, a row
+whose value is null, because older versions of it may still lie in other chunks. A tombstone expires when those would.
+
+Example, a key whose match must end before 60 s:
+
+    batch  happens                stored rows of the key (due, until, value, _seq)
+    1      a match begins         (60 s, 60 s, bytes, 1)
+    2      the match is complete  (60 s, 60 s, bytes, 1), (never, 60 s, null, 2)
+    3      watermark 60 s         none: nothing that lies here matters any more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from millrace.durations import END_OF_STREAM
+from millrace.engine.state import Chunk, Layout, SlotState, concat_frames
+
+VERSION = "_seq"
+"""The column that says which version of a key is newer."""
+_NEVER = pl.lit(END_OF_STREAM, pl.Int64)
+
+
+def newest_versions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """The newest version of each key."""
+    return frame.sort(VERSION).unique(keys, keep="last", maintain_order=True)
+
+
+@dataclass(frozen=True, eq=False)
+class KeyedTable:
+    """One table of one operator."""
+
+    operator_id: str
+    name: str
+    keys: Sequence[str]
+    empty: pl.DataFrame
+    """No rows, in the columns that rows have."""
+    value: str | None = None
+    """The column that is null in tombstones; None: keys are never deleted."""
+    due: str | None = None
+    """The column that says when time alone concerns a key."""
+    until: str | None = None
+    """The column that says when nothing of a row matters any more; None: rows never expire."""
+    has_lists: bool = False
+    """Whether a version of a key is several rows."""
+
+    def newest(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The newest version of each key."""
+        if self.has_lists:
+            return frame.filter(pl.col(VERSION) == pl.col(VERSION).max().over(self.keys))
+        return newest_versions(frame, self.keys)
+
+    def layout(self, since: int | None = None, where: pl.Expr | None = None) -> Layout:
+        """How chunks are merged: to the newest versions, without what had expired by `since`, and only `where` that holds."""
+        until = _NEVER if self.until is None else pl.col(self.until)
+        due = until if self.due is None else pl.col(self.due)
+
+        def merge(frame: pl.DataFrame) -> pl.DataFrame:
+            newest = self.newest(frame if where is None else frame.filter(where))
+            return newest if self.until is None or since is None else newest.filter(until > since)
+
+        return Layout(due, until, merge)
+
+    def read(self, state: SlotState, keys: pl.DataFrame) -> pl.DataFrame:
+        """What is kept of some keys, each of which is in `keys` once."""
+        return self._select([chunk.frame for chunk in self._chunks(state)], keys, None)
+
+    def read_due(
+        self, state: SlotState, keys: pl.DataFrame, since: int, until: int, where: pl.Expr | None = None
+    ) -> pl.DataFrame:
+        """What is kept of some keys, and of those that are due up to `until`; without what had expired by `since`."""
+        assert self.due is not None
+        chunks = [chunk for chunk in self._chunks(state) if chunk.max_end > since]
+        frames = [chunk.frame if where is None else chunk.frame.filter(where) for chunk in chunks]
+        due_keys = [
+            frame.filter(pl.col(self.due) <= until).select(keys.columns)
+            for frame, chunk in zip(frames, chunks, strict=True)
+            if chunk.min_end <= until
+        ]
+        return self._select(frames, pl.concat([keys, *due_keys]).unique(), since)
+
+    def read_all(self, state: SlotState) -> pl.DataFrame:
+        """What is kept of all keys."""
+        return self.newest(self._concat([chunk.frame for chunk in self._chunks(state)]))
+
+    def append(
+        self,
+        state: SlotState,
+        changed: pl.DataFrame,
+        *,
+        since: int | None = None,
+        where: pl.Expr | None = None,
+    ) -> SlotState:
+        """With new versions, and chunks merged where there are many; see `layout`."""
+        return state.append(self.operator_id, self.name, changed, self.layout(since, where))
+
+    def expire(self, state: SlotState, until: int) -> SlotState:
+        """Without the chunks of which nothing matters any more at a time."""
+        return state.expire(self.operator_id, self.name, until)
+
+    def _chunks(self, state: SlotState) -> Sequence[Chunk]:
+        return state.table(self.operator_id, self.name).chunks
+
+    def _select(self, frames: Sequence[pl.DataFrame], keys: pl.DataFrame, since: int | None) -> pl.DataFrame:
+        order: Literal["left", "none"] = "left" if self.has_lists else "none"
+        found = [
+            frame.join(keys, on=keys.columns, how="semi", nulls_equal=True, maintain_order=order)
+            for frame in frames
+        ]
+        newest = self.newest(self._concat(found))
+        if self.value is None:
+            return newest
+        is_kept = pl.col(self.value).is_not_null()
+        if since is not None and self.until is not None:
+            is_kept &= pl.col(self.until) > since
+        return newest.filter(is_kept)
+
+    def _concat(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        return concat_frames([*frames, self.empty]) if self.has_lists else pl.concat([self.empty, *frames])
