@@ -32,7 +32,7 @@ PATTERNS = [
     Mutant("patterns/cep/contiguous.py", "if fresh[base + match.tail.event.seq]]", "]", "what was told before is told again"),
     Mutant("patterns/cep/contiguous.py", "over = found.open & (times[found.starts] + span <= watermark)", "over = found.open & (times[found.starts] + span < watermark)", "an open beginning is given up a tick late"),
     Mutant("patterns/cep/contiguous.py", "is_held[place] = blocked\n", "pass\n", "what waits for an earlier beginning is forgotten"),
-    Mutant("engine/operators/match_contiguous.py", "selected_keys = pl.concat([rows.select(keys), *due_keys]).unique()", "selected_keys = rows.select(keys).unique()", "time alone moves no regular pattern"),
+    Mutant("engine/keyed_table.py", "pl.concat([keys, *due_keys]).unique()", "keys.unique()", "time alone moves no regular pattern"),
     Mutant("engine/operators/match_contiguous.py", 'how="diagonal")', 'how="diagonal").filter(pl.col(FIRST).is_not_null())', "rows that are no longer kept come back"),
     Mutant("patterns/cep/nfa.py", "(not timeouts and other.nots == state.nots)", "not timeouts", "not_next is asked of a later event than the next"),
     Mutant("patterns/cep/nfa.py", "(state.take is not None and state.take.may_hold(mask)) or state.ignore is None", "state.ignore is None", "rows that a match would take are passed over"),

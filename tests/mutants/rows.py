@@ -21,5 +21,5 @@ ROWS = [
     Mutant("patterns/sql/compiled.py", "compiler.rows_back - (0 if _unsettled_queries(compiler, number) else rows_before(self.program, number))", "0", "a condition looks back no further than its match"),
     Mutant("patterns/sql/match_context.py", "            if not self.is_ended:\n                raise NeedsMoreRows\n", "", "NEXT does not wait for the row it asks for"),
     Mutant("patterns/sql/match_context.py", "return self.start + offset if offset <= upper else None", "return self.start + offset", "RUNNING FIRST sees rows after the current one"),
-    Mutant("engine/operators/match_recognize.py", "partition.rows[partition.search_start][time_index] + span if", "partition.rows[partition.search_start][time_index] + span + 1 if", "time that passes decides a row pattern a tick late"),
+    Mutant("engine/operators/match_recognize.py", "due = partition.rows[partition.search_start][time_index] + span", "due = partition.rows[partition.search_start][time_index] + span + 1", "time that passes decides a row pattern a tick late"),
 ]  # fmt: skip

@@ -56,68 +56,23 @@ SLICES = [
         "frame = self._bounds_of(slices, low, high)",
         "the latest value is the one that came last",
     ),
-    Mutant(
-        "engine/operators/sliced_windows.py",
-        "and not any(slices[c].null_count() for c in self.partials.latest_order_columns)",
-        "",
-        "a slice without a value hides those before it",
-    ),
+    Mutant("engine/operators/sliced_windows.py", "and not any(slices[c].null_count() for c in self.shape.partials.latest_order_columns)", "", "a slice without a value hides those before it"),
     Mutant(
         "engine/operators/partials.py",
         "if _is_in_read_order(rows) else rows.sort(*ORDER)",
         "if True else rows.sort(*ORDER)",
         "rows of equal time keep the order in which they are at hand",
     ),
-    Mutant(
-        "engine/operators/slices.py",
-        "return GREATEST if at >= GREATEST else window.first_end(at) - window.every",
-        "return GREATEST if at >= GREATEST else window.first_end(at)",
-        "windows fire before the watermark has reached their end",
-    ),
+    Mutant("engine/operators/slices.py", "return END_OF_STREAM if at >= END_OF_STREAM else window.first_end(at) - window.every", "return END_OF_STREAM if at >= END_OF_STREAM else window.first_end(at)", "windows fire before the watermark has reached their end"),
     # judging rows
-    Mutant(
-        "engine/operators/sliced_windows.py",
-        "grid.end_above(None if watermark is None else watermark - windowing.lateness)",
-        "grid.end_above(watermark)",
-        "lateness is ignored when rows are judged by the clock of earlier batches",
-    ),
-    Mutant(
-        "engine/operators/sliced_windows.py",
-        "grid.end_above(None if watermark is None else watermark - windowing.lateness)",
-        "grid.end_above(None if watermark is None else watermark - windowing.lateness - 1)",
-        "a row is refused one tick too late",
-    ),
-    Mutant(
-        "engine/operators/sliced_windows.py",
-        "first_unfired = grid.end_above(progress.low_watermark) if windowing.fires_once else LEAST",
-        "first_unfired = LEAST",
-        "a window that showed its only pane takes rows",
-    ),
-    Mutant(
-        "engine/operators/sliced_windows.py",
-        'refused = frame.filter(pl.col("_from") > pl.col("_first"))',
-        'refused = frame.filter(pl.col("_from") > last)',
-        "a row that only some of its windows refuse is not reported",
-    ),
-    Mutant(
-        "engine/operators/sliced_windows.py",
-        'accepted = frame.filter(pl.col("_from") <= last)',
-        'accepted = frame.filter(pl.col("_from") < last)',
-        "a row that only its last window takes is lost",
-    ),
-    Mutant(
-        "engine/operators/sliced_windows.py",
-        'pl.when(pl.col("_late") > pl.col("_first")).then(pl.lit("late"))',
-        'pl.when(pl.col("_late") >= pl.col("_first")).then(pl.lit("late"))',
-        "a row of a closed window is called late",
-    ),
-    Mutant("engine/operators/sliced_windows.py", '- pl.col("_first")) // every', '- pl.col("_first")) // every + 1', "one window too many is reported missing"),
-    Mutant(
-        "engine/source.py",
-        'grid.first_end(pl.col("_clock") - allowed_delay)',
-        'grid.first_end(pl.col("_clock"))',
-        "delay and lateness are ignored within a batch",
-    ),
+    Mutant("engine/lateness.py", "grid.end_above(None if watermark is None else watermark - lateness)", "grid.end_above(watermark)", "lateness is ignored when rows are judged by the clock of earlier batches"),
+    Mutant("engine/lateness.py", "grid.end_above(None if watermark is None else watermark - lateness)", "grid.end_above(None if watermark is None else watermark - lateness - 1)", "a row is refused one tick too late"),
+    Mutant("engine/lateness.py", "grid.end_above(before.low_watermark) if fires_once else BEFORE_ALL", "BEFORE_ALL", "a window that showed its only pane takes rows"),
+    Mutant("engine/lateness.py", 'refused = frame.filter(pl.col("_from") > pl.col("_first"))', 'refused = frame.filter(pl.col("_from") > grid.last_end(pl.col("_slice")))', "a row that only some of its windows refuse is not reported"),
+    Mutant("engine/lateness.py", 'accepted = frame.filter(pl.col("_from") <= last)', 'accepted = frame.filter(pl.col("_from") < last)', "a row that only its last window takes is lost"),
+    Mutant("engine/lateness.py", 'pl.when(pl.col("_late") > pl.col("_first")).then(pl.lit("late"))', 'pl.when(pl.col("_late") >= pl.col("_first")).then(pl.lit("late"))', "a row of a closed window is called late"),
+    Mutant("engine/lateness.py", '- pl.col("_first")) // every', '- pl.col("_first")) // every + 1', "one window too many is reported missing"),
+    Mutant("engine/routing.py", 'grid.first_end(pl.col("_clock") - (delay + operator.node.lateness))', 'grid.first_end(pl.col("_clock"))', "delay and lateness are ignored within a batch"),
     Mutant(
         "engine/source.py",
         "clock.cum_max().forward_fill()",
@@ -125,7 +80,7 @@ SLICES = [
         "a row is judged by rows that came after it",
     ),
     Mutant("watermarks.py", 'pl.col("event_time") > pl.col("ingestion_time") + self.ahead', 'pl.col("event_time") >= pl.col("ingestion_time") + self.ahead', "an event at the very bound of the future is set aside"),
-    Mutant("engine/source.py", "// grid.window.every + 1", "// grid.window.every", "an event of the future misses one window too few"),
+    Mutant("engine/routing.py", "// grid.window.every + 1", "// grid.window.every", "an event of the future misses one window too few"),
     Mutant("watermarks.py", '.then(pl.min_horizontal("event_time", "ingestion_time"))', '.then(pl.col("event_time"))', "a vehicle whose clock runs fast pushes the watermark ahead"),
     Mutant("watermarks.py", 'return pl.when(~self.is_set_aside()).then(pl.min_horizontal("event_time", "ingestion_time"))', 'return pl.min_horizontal("event_time", "ingestion_time")', "an event that is set aside moves the clock"),
     # progress
@@ -226,7 +181,7 @@ SLICES = [
     Mutant("engine/operators/partials.py", "type(aggregate) is Count and aggregate.column is None", "type(aggregate) is Count", "values that are null are counted where panes are"),
     Mutant("engine/operators/chained.py", 'return before if timing == "on_time" else', 'return before if timing == "late" else', "on time only touched groups are shown"),
     Mutant("engine/operators/chained.py", 'expire(operator_id, "rows", watermark - horizon)', 'expire(operator_id, "rows", watermark)', "rows of later aggregations are forgotten when their window is complete"),
-    Mutant("engine/operators/chained.py", 'ordered = ["event_time"] if self.partials.is_ordered else []', "is_ordered: list[str] = []", "which value is the latest is forgotten"),
+    Mutant("engine/operators/chained.py", 'ordered = ["event_time"] if self.shape.partials.is_ordered else []', "ordered: list[str] = []", "which value is the latest is forgotten"),
     # state
     Mutant("engine/operators/sliced_windows.py", 'state.expire(operator_id, "slices", after.low_watermark - lateness - extra_time)', 'state.expire(operator_id, "slices", after.low_watermark - extra_time)', "slices are forgotten though late rows may come"),
     Mutant("engine/operators/sliced_windows.py", '.expire(\n                operator_id, "panes", after.low_watermark - lateness\n            )', '.expire(operator_id, "panes", after.low_watermark)', "the numbers of panes are forgotten within the lateness"),
@@ -237,7 +192,7 @@ SLICES = [
     # partials and slots
     Mutant("engine/operators/partials.py", 'return [pl.col("_n").sum(), *exprs]', 'return [pl.col("_n").max(), *exprs]', "merged partials forget how many rows they hold"),
     Mutant("engine/operators/partials.py", "else rows.sort(*ORDER)", "else rows.sort(*reversed(ORDER))", "the latest row is the one that came last"),
-    Mutant("engine/source.py", "slot = hashing.key_groups(frame, keys).astype(np.int32) * slots // hashing.KEY_GROUPS", "slot = hashing.key_groups(frame, keys).astype(np.int32) % slots", "a slot holds key groups that are no range"),
+    Mutant("engine/routing.py", "slot = key_hash.key_groups(frame, keys).astype(np.int32) * slots // key_hash.KEY_GROUPS", "slot = key_hash.key_groups(frame, keys).astype(np.int32) % slots", "a slot holds key groups that are no range"),
     Mutant("engine/stage.py", "for target_slot, part in partition_by_slot(frame, list(next_route.operator.node.keys), plan.slots):", "for target_slot, part in partition_by_slot(frame, list(operator.node.keys), plan.slots):", "panes go to the slot of the key they had"),
     # running sums
     Mutant(
@@ -283,12 +238,7 @@ SLICES = [
         "new.clear()",
         "what is ahead of the watermark never comes into the running sums",
     ),
-    Mutant(
-        "engine/operators/running_sums.py",
-        "until = watermark if watermark >= GREATEST else watermark - window.size + 2 * window.every",
-        "until = watermark if watermark >= GREATEST else watermark - window.size - window.every",
-        "slices that go out of the running sums are not looked for",
-    ),
+    Mutant("engine/operators/running_sums.py", "until = watermark if watermark >= END_OF_STREAM else watermark - window.size + 2 * window.every", "until = watermark if watermark >= END_OF_STREAM else watermark - window.size - window.every", "slices that go out of the running sums are not looked for"),
     Mutant("engine/operators/running_sums.py", 'table("odd").between(old_bound, watermark)', 'table("odd").between(LEAST, LEAST)', "what is infinite is forgotten"),
     Mutant("engine/operators/running_sums.py", '.filter(pl.col("_n") > 0)', "", "windows without rows are shown where sums run along"),
 ]  # fmt: skip

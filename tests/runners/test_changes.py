@@ -211,7 +211,7 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
         ),
         "other aggregates",
     ),
-    "an aggregate that is gone or another": (
+    "an aggregate removed or replaced": (
         lambda: windowed().group_by("who").aggregate(n=aggregates.count(), top=aggregates.max("speed")),
         lambda: windowed().group_by("who").aggregate(n=aggregates.count(), top=aggregates.min("speed")),
         "other aggregates",

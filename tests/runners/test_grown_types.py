@@ -220,7 +220,7 @@ def test_a_join_that_shows_all_columns_says_that_they_have_changed(tmp_path: Pat
             .select("who", "n", "m")
         )
 
-    with pytest.raises(StateMismatch, match=r"intervaljoin-1 .* than its state was made with.* --reset job"):
+    with pytest.raises(StateMismatch, match=r"interval_join-1 .* than its state was made with.* --reset job"):
         results(all_columns, tmp_path, (NARROW, 0, 25), (WIDE, 25, 60))
 
 
@@ -231,7 +231,7 @@ def test_a_join_with_a_table_that_has_got_a_field_says_that_it_has_changed(tmp_p
         )
         return rides(kind).select("who", x="n").group_by("who").join(table).select("who", "x", "n")
 
-    with pytest.raises(StateMismatch, match=r"tablejoin-1 .* than its state was made with.* --reset job"):
+    with pytest.raises(StateMismatch, match=r"table_join-1 .* than its state was made with.* --reset job"):
         results(joined, tmp_path, (NARROW, 0, 25), (WIDE, 25, 60))
 
 
