@@ -154,7 +154,7 @@ def test_what_cannot_be_ranked_is_refused() -> None:
         aggregates.top(0, "v")
     with pytest.raises(DefinitionError, match="name one column"):
         aggregates.top(3)
-    with pytest.raises(DefinitionError, match="k rows are kept and no more"):
+    with pytest.raises(DefinitionError, match="no more than k rows are kept"):
         aggregates.top(3, "v", by="v", approx=True)
     with pytest.raises(DefinitionError, match="rename yours"):
         aggregates.top(3, "count")

@@ -179,7 +179,7 @@ def test_it_reads_as_it_was_written_and_says_what_it_returns() -> None:
         returns = None  # type: ignore[assignment] # what a user forgets
 
     assert str(aggregates.own(Power("speed", 2))) == "Power('speed', exponent=2)"
-    with pytest.raises(DefinitionError, match="does not say what it returns"):
+    with pytest.raises(DefinitionError, match="has no result type"):
         mr.read(RIDES).window(windows.fixed("1m")).group_by("line").aggregate(mode=Silent("speed"))
     with pytest.raises(DefinitionError, match="at least one column"):
         Mode()

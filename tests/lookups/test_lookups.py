@@ -171,11 +171,11 @@ def test_what_cannot_be_asked_is_refused() -> None:
 
     def find(stop: str) -> Stop | None: ...
 
-    with pytest.raises(DefinitionError, match="needs the column whose values are asked for"):
+    with pytest.raises(DefinitionError, match="needs a column of keys"):
         rows.lookup(find)
-    with pytest.raises(DefinitionError, match="there is no such column; there are vehicle"):
+    with pytest.raises(DefinitionError, match="there is no such column; the columns are vehicle"):
         rows.lookup(find, "halt")
-    with pytest.raises(DefinitionError, match="which columns does it give"):
+    with pytest.raises(DefinitionError, match="its columns are not known"):
         rows.lookup(lambda stop: {}, "stop")
     with pytest.raises(DefinitionError, match="which rows already have"):
         rows.lookup(find, "stop", schema={"vehicle": pl.String()})

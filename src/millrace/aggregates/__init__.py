@@ -1,8 +1,7 @@
-"""WHAT is computed.
+"""WHAT is computed: aggregates over the rows of a group.
 
-Rows may be condensed before they travel, slices be shared by windows, and late rows be added. All but `count()` pass over nulls.
-Every answer depends on the rows alone, never on the order or the batches in which they came; the two sketches for which that does not hold
-say so. A class of your own is an `Aggregate`.
+All but `count()` ignore nulls. A result depends on the rows alone, never on their order or on batches; the docstrings of the two
+sketches for which that does not hold say so. For an aggregate of your own, subclass `Aggregate`.
 """
 
 from collections.abc import Sequence
@@ -59,7 +58,7 @@ def __dir__() -> list[str]:
 
 
 def count(column: str | None = None) -> Count:
-    """How many rows, or how many values of `column` that are not null."""
+    """The number of rows, or of values of `column` that are not null."""
     return Count(column)
 
 
@@ -104,7 +103,7 @@ def collect(column: str) -> Collect:
 
 
 def distinct(column: str, *, approx: bool = False) -> Reduction:
-    """How many different values `column` has: exactly, or `approx` by HyperLogLog, with a standard error of 1.6 %."""
+    """The number of distinct values of `column`: exact, or with `approx` by HyperLogLog, with a standard error of 1.6 %."""
     if not approx:
         return Distinct(column)
     require_datasketches("distinct(approx=True)")
@@ -112,9 +111,9 @@ def distinct(column: str, *, approx: bool = False) -> Reduction:
 
 
 def quantiles(column: str, ranks: Sequence[float], *, approx: bool = False) -> Reduction:
-    """A list: for each rank, such as 0.5 or 0.99, the smallest value such that this share of all is not greater.
+    """A list: for each rank, such as 0.5 or 0.99, the smallest value such that this share of all values is not greater.
 
-    Exactly, or `approx` by KLL: the rank is off by at most 1.33 % in 99 of 100 cases.
+    Exact, or with `approx` by KLL: the rank is off by at most 1.33 % in 99 of 100 cases.
     """
     wrong = [rank for rank in ranks if not 0 <= rank <= 1]
     if wrong or not ranks:
@@ -128,26 +127,24 @@ def quantiles(column: str, ranks: Sequence[float], *, approx: bool = False) -> R
 
 
 def top(k: int, *columns: str, by: str | None = None, approx: bool = False) -> Reduction:
-    """A list of `k` at most: the rows with the greatest `by`, as `{columns, by}`; without `by` the most frequent values, as `{column, count}`.
+    """At most `k` entries: the rows with the greatest `by`, as `{columns, by}`; without `by` the most frequent values, as `{column, count}`.
 
-    The greatest come first; rows with equal `by` follow their other columns, greatest first, and values that are equally frequent the smallest first. `approx` finds frequent values by a sketch: counts are off by at most
-    0.34 % of all values.
+    The greatest come first. Rows with equal `by` are ordered by their other columns, greatest first; equally frequent values
+    smallest first. With `approx`, a sketch finds frequent values: counts are off by at most 0.34 % of all values.
     """
     arguments = ", ".join([str(k), *map(repr, columns), *([f"by={by!r}"] if by else [])])
     if k < 1:
-        raise DefinitionError(f"top({arguments}): k is the length of the list, at least 1")
+        raise DefinitionError(f"top({arguments}): k is the length of the list; use at least 1")
     if by is not None:
         if approx:
             raise DefinitionError(
-                f"top({arguments}, approx=True): only frequent values are approximated; by a column, k rows are kept and no more"
+                f"top({arguments}, approx=True): only frequent values are approximated; leave out approx, since with by= no more than k rows are kept"
             )
         return Top(None, k, columns, by)
     if len(columns) != 1:
         raise DefinitionError(f"top({arguments}): name one column to count its values, or rank rows by=")
     if columns == ("count",):
-        raise DefinitionError(
-            f"top({arguments}): the list has a column 'count' of its own; rename yours first"
-        )
+        raise DefinitionError(f"top({arguments}): the list already has a column 'count'; rename yours first")
     if not approx:
         return Frequent(columns[0], k)
     require_datasketches("top(approx=True)")

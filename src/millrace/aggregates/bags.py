@@ -1,4 +1,4 @@
-"""Aggregates that keep values: exact, and as large as what they keep."""
+"""Exact aggregates whose partials are lists of values, so their state grows with the values."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ RANK_UNITS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Distinct(Reduction):
-    """How many different values, exactly."""
+    """The exact number of distinct values."""
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The different values so far."""
+        """The distinct values of the rows."""
         return [pl.col(self.required_column).drop_nulls().unique().alias(f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The different values of all."""
+        """The union of the distinct values."""
         return [pl.col(f"{name}.v").explode(empty_as_null=False).unique()]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
@@ -33,16 +33,16 @@ class Collect(Reduction):
     ordered = True
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The values with their places."""
+        """The values, with the columns that order them."""
         ordered_value = pl.struct(*ORDER, pl.col(self.required_column).alias("v"))
         return [ordered_value.filter(pl.col(self.required_column).is_not_null()).alias(f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The values of all."""
+        """All values in one list."""
         return [pl.col(f"{name}.v").explode(empty_as_null=False)]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
-        """The values alone, sorted by their places."""
+        """The values in order, without the columns that order them."""
         entry = pl.element().struct
         in_order = entry.field("v").sort_by([entry.field(column) for column in ORDER], maintain_order=True)
         return pl.col(f"{name}.v").list.eval(in_order).alias(name)
@@ -50,10 +50,10 @@ class Collect(Reduction):
 
 @dataclass(frozen=True)
 class _KeptValues(Reduction):
-    """All values, in no order."""
+    """All values, unordered; a base of the aggregates that sort them at the end."""
 
     def check(self, schema: pl.Schema) -> None:
-        """Values that have an order only."""
+        """Only values that have an order."""
         check_sortable(self, schema, self.input_columns())
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
@@ -61,7 +61,7 @@ class _KeptValues(Reduction):
         return [pl.col(self.required_column).drop_nulls().alias(f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The values of all."""
+        """All values in one list."""
         return [pl.col(f"{name}.v").explode(empty_as_null=False)]
 
 
@@ -81,18 +81,18 @@ class Quantiles(_KeptValues):
         return pl.when(pl.col(f"{name}.v").list.len() > 0).then(pl.concat_list(quantiles)).alias(name)
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"quantiles({self.column!r}, {list(self.ranks)})"
 
 
 def rank_index(rank: float, count: pl.Expr) -> pl.Expr:
-    """The place of a rank among so many sorted values, from 0; ranks are taken to nine decimals, and then exactly."""
+    """The index of a rank in a sorted list of `count` values. Ranks are rounded to nine decimals, and exact from there."""
     return ((count * round(rank * RANK_UNITS) + RANK_UNITS - 1) // RANK_UNITS - 1).clip(lower_bound=0)
 
 
 @dataclass(frozen=True)
 class Frequent(_KeptValues):
-    """The values that occur most often, and how often: greatest count first, of equal ones the smallest value first."""
+    """The most frequent values with their counts, greatest count first; equal counts smallest value first."""
 
     k: int = 1
 
@@ -105,39 +105,39 @@ class Frequent(_KeptValues):
         return counts.list.eval(ranked).alias(name)
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"top({self.k}, {self.column!r})"
 
 
 @dataclass(frozen=True)
 class Top(Reduction):
-    """The rows with the greatest `by`, greatest first, of equal ones those with the greater columns. Only as many are kept as are asked for."""
+    """The `k` rows with the greatest `by`, greatest first; ties by the other columns, greatest first. Partials hold `k` rows."""
 
     k: int = 1
     columns: tuple[str, ...] = ()
     by: str = ""
 
     def check(self, schema: pl.Schema) -> None:
-        """Values that have an order only."""
+        """Only values that have an order."""
         check_sortable(self, schema, self.input_columns())
 
     def input_columns(self) -> list[str]:
-        """What is shown, and what it is ranked by."""
+        """The columns of the list, and the column it is ranked by."""
         return list(dict.fromkeys((*self.columns, self.by)))
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The best so far."""
+        """The first `k` of the rows."""
         ranked = pl.struct(self.by, *(column for column in self.columns if column != self.by))
         return [
             ranked.filter(pl.col(self.by).is_not_null()).sort(descending=True).head(self.k).alias(f"{name}.v")
         ]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The best of the best; `sort_by` would take rows of other groups where lists are exploded (polars 2.1)."""
+        """The first `k` of all. Not `sort_by`: on exploded lists it mixes groups (polars 2.1)."""
         return [pl.col(f"{name}.v").explode(empty_as_null=False).sort(descending=True).head(self.k)]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
-        """They are in order already."""
+        """The rows, which are in order already, with the columns in theirs."""
         row = pl.element().struct
         return (
             pl.col(f"{name}.v")
@@ -146,5 +146,5 @@ class Top(Reduction):
         )
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"top({', '.join([str(self.k), *map(repr, self.columns)])}, by={self.by!r})"

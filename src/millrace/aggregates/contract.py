@@ -1,4 +1,15 @@
-"""How an aggregate is computed on columns."""
+"""How an aggregate is computed on columns: in three steps, which may run in different processes.
+
+`partials` condenses the rows of a group where they are read, `merge` joins partials of one group, and `result` computes the value.
+A mean over two processes:
+
+    partials    rows 4 6 → (sum 10, n 2)        rows 9 → (sum 9, n 1)
+    merge       (sum 19, n 3)
+    result      6.33
+
+Merging is associative and commutative: partials arrive in any order and grouping. An additive aggregate also has `retract`, whose
+partials undo those of a row: merged with the above, (sum -9, n -1) gives the mean of 4 and 6.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -8,53 +19,53 @@ import polars as pl
 from millrace.errors import DefinitionError
 
 ORDER = ("_t", "_src", "_off")
-"""The order in which rows are taken: event time, then topic and partition, then offset."""
+"""The order of rows: event time, then topic and partition, then offset."""
 
 
 @dataclass(frozen=True)
 class Reduction(ABC):
-    """One column of a result, in three steps: `partials` condenses rows, `merge` condenses partials, `result` reads the answer off them."""
+    """One column of a result."""
 
     column: str | None = None
     additive = False
-    """Whether rows can be taken back: merged with what `taken_back` makes of a row, partials are as if it had never come."""
+    """Whether rows can be retracted: merged with the `retract` of a row, partials are as if that row had never been added."""
     ordered = False
     """Whether `partials` expects rows sorted by `ORDER`."""
     reproducible = True
-    """Whether the answer depends on the rows alone. If not, a value shown before cannot be computed again to take it back."""
+    """Whether the result depends on the rows alone. If not, an earlier result cannot be computed again to retract it."""
 
     @abstractmethod
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """Rows to partials, inside a group; columns are called `name.…`."""
+        """From the rows of a group to partials, in columns called `name.…`."""
 
     @abstractmethod
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """Partials to one partial, inside a group, under the same names."""
+        """From the partials of a group to one, under the same names."""
 
     @abstractmethod
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
-        """One partial to the answer, called `name`."""
+        """From one partial to the result, called `name`."""
 
     def retract(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """Rows to the partials that undo them; only where `additive`."""
+        """From the rows of a group to the partials that undo them; only where `additive`."""
         return [-partial for partial in self.partials(name, dtype)]
 
     def check(self, schema: pl.Schema) -> None:  # noqa: B027 - most aggregates take any column
-        """Refuses columns for which the aggregate has no meaning."""
+        """Refuses columns to which the aggregate does not apply."""
 
     def input_columns(self) -> list[str]:
-        """The columns it reads."""
+        """The columns that the aggregate reads."""
         return [] if self.column is None else [self.column]
 
     @property
     def required_column(self) -> str:
-        """The column, where one is needed."""
+        """The column; raises where none was given."""
         if self.column is None:
             raise DefinitionError(f"{type(self).__name__.lower()}() needs the name of a column")
         return self.column
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it. State depends on this text."""
         return f"{type(self).__name__.lower()}({'' if self.column is None else repr(self.column)})"
 
 

@@ -1,4 +1,4 @@
-"""A user's own aggregate: plain Python, a value at a time, and what runs it on columns."""
+"""User-defined aggregates: a class in plain Python, and its adapter to columns."""
 
 import pickle
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from millrace.values import function_results
 
 
 class Aggregate(ABC):
-    """An aggregate of the user's own. Subclass it, say what it `returns`, and write four methods.
+    """A user-defined aggregate. Subclass it, set `returns`, and implement four methods.
 
         class Range(Aggregate):
             returns = pl.Float64()
@@ -26,88 +26,88 @@ class Aggregate(ABC):
 
         stream.group_by("line").aggregate(range=Range("speed"))
 
-    Rows are added in any order and any parts, and the parts merged in any order: the answer must not depend on it. `add` and `merge` may change
-    and return the state they are given (of `merge`, the first). Of one column, `add` is given the values that are not null; of several,
-    dictionaries.
+    Rows are added in any order, to any number of states, and states are merged in any order: the result must not depend on it. `add`
+    and `merge` may change and return the (first) state they are given. With one column, `add` is called with the values that are
+    not null; with several columns, with dictionaries.
     """
 
     returns: pl.DataType
     """The type of the result."""
     ordered = False
-    """True: within one part, values are added in order of event time, topic, partition, offset."""
+    """True: values of one batch are added in order of event time, topic, partition, offset."""
     reproducible = True
-    """False: the answer may depend on how rows were cut into parts; then no aggregation may follow, and nothing be retracted."""
+    """False: the result may depend on how rows were batched. Then no aggregation may follow, and nothing can be retracted."""
 
     def __init__(self, *columns: str) -> None:
-        """The columns it reads, at least one."""
+        """`columns` are those that the aggregate reads, at least one."""
         if not columns:
             raise DefinitionError(f"{type(self).__name__}() needs the name of at least one column")
         self.columns = tuple(dict.fromkeys(columns))
 
     @abstractmethod
     def create(self) -> Any:
-        """The state before anything was added."""
+        """The state without any value."""
 
     @abstractmethod
     def add(self, state: Any, value: Any) -> Any:
-        """The state with one more value."""
+        """The state after one more value."""
 
     @abstractmethod
     def merge(self, one: Any, other: Any) -> Any:
-        """The state of what either holds."""
+        """The state of the values of both."""
 
     @abstractmethod
     def result(self, state: Any) -> Any:
-        """The answer."""
+        """The value of the aggregate."""
 
     def add_all(self, state: Any, values: Any) -> Any:
-        """Many values at once, if there is a faster way: a `pl.Series` without nulls, or of several columns a `pl.DataFrame`."""
+        """Adds many values; override it where that is faster. A `pl.Series` without nulls, or a `pl.DataFrame` of several columns."""
         for value in values if isinstance(values, pl.Series) else values.iter_rows(named=True):
             state = self.add(state, value)
         return state
 
     def retract(self, state: Any, value: Any) -> Any:
-        """The opposite of `add`, if there is one: also from a state that does not hold the value yet, as the two may be merged later.
+        """The inverse of `add`, if there is one. The state may not hold the value yet: the two may be merged later.
 
-        Without it, an aggregation over other aggregations keeps their values, and computes anew when one of them changes.
+        Without it, an aggregation over other aggregations keeps their values, and is computed again when one of them changes.
         """
         raise NotImplementedError
 
     def begin(self) -> Any:
-        """What `create` returns, or a copy where it returns one object each time: `add` may change it."""
+        """A new state that `add` may change: a copy where `create` returns the same object each time."""
         state = self.create()
         return state if state is not self.create() else self.decode(self.encode(state))
 
     def encode(self, state: Any) -> bytes:
-        """The state as bytes, by pickle by default."""
+        """The bytes of a state; by default, pickled."""
         return pickle.dumps(state, protocol=5)
 
     def decode(self, data: bytes) -> Any:
-        """The state of `encode`."""
+        """The inverse of `encode`."""
         return pickle.loads(data)  # noqa: S301 - bytes of our own state and shuffle
 
     def check(self, schema: pl.Schema) -> None:  # noqa: B027 - most take any column
-        """Raises `DefinitionError` for columns that make no sense."""
+        """Raises `DefinitionError` for columns to which the aggregate does not apply."""
 
     def type_of(self, dtype: pl.DataType) -> pl.DataType:
         """The type of the result for a column of type `dtype`; by default `returns`."""
         return self.returns
 
     def __str__(self) -> str:
-        """As a user would write it; stored state is known by it."""
+        """As users write it. State depends on this text."""
         more = [f"{name}={value!r}" for name, value in sorted(vars(self).items()) if name != "columns"]
         return f"{type(self).__name__}({', '.join([*map(repr, self.columns), *more])})"
 
 
 @dataclass(frozen=True)
 class Own(Reduction):
-    """A user's aggregate on columns: its state is a column of bytes."""
+    """Adapts a user-defined aggregate to columns: its partials are encoded states."""
 
     inner: Aggregate = field(kw_only=True)
 
     @property
-    def additive(self) -> bool:  # type: ignore[override] # known from what the user has written
-        """Whether the user defined `retract`."""
+    def additive(self) -> bool:  # type: ignore[override] # depends on the user's class
+        """Whether the class implements `retract`."""
         return type(self.inner).retract is not Aggregate.retract and not self.inner.ordered
 
     @property
@@ -125,43 +125,43 @@ class Own(Reduction):
         return list(self.inner.columns)
 
     def check(self, schema: pl.Schema) -> None:
-        """What the user says."""
+        """The checks of the class, and that it has a result type."""
         if (
             not isinstance(getattr(self.inner, "returns", None), pl.DataType)
             and type(self.inner).type_of is Aggregate.type_of
         ):
             raise DefinitionError(
-                f"{self}: {type(self.inner).__name__} does not say what it returns; add returns = pl.Float64(), or the like"
+                f"{self}: {type(self.inner).__name__} has no result type; add returns = pl.Float64(), or the like"
             )
         self.inner.check(schema)
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The state of a group's rows."""
+        """The state of the rows of a group."""
         return [self._group_expr(self.inner.columns, self._add_rows, f"{name}.v")]
 
     def retract(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The state of nothing, less a group's rows."""
+        """An empty state from which the rows of a group are retracted."""
         return [self._group_expr(self.inner.columns, self._retract_rows, f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The state of a group's states."""
+        """The merged state of a group."""
         return [self._group_expr((f"{name}.v",), self._merge_states, f"{name}.v")]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
-        """The answers."""
+        """The values of the states, as exactly the declared type."""
         inner, returns = self.inner, self.inner.type_of(dtype)
 
         def answers(states: pl.Series) -> pl.Series:
             results = [None if data is None else inner.result(inner.decode(data)) for data in states]
             try:
                 return pl.Series(results, dtype=returns)
-            except TypeError:  # whole numbers for fractions, or the other way round
+            except TypeError:  # whole numbers for floats, or the reverse
                 return function_results.to_series(name, results, returns)
 
         return pl.col(f"{name}.v").map_batches(answers, return_dtype=returns).alias(name)
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return str(self.inner)
 
     def _group_expr(
@@ -194,13 +194,13 @@ class Own(Reduction):
             return bytes(states[0])
         state = (
             self.inner.decode(states[0]) if states else self.inner.begin()
-        )  # polars tries it on nothing now and then
+        )  # polars calls it without rows to find the type
         for data in states[1:]:
             state = self.inner.merge(state, self.inner.decode(data))
         return self.inner.encode(state)
 
 
 def own(aggregate: Aggregate) -> Own:
-    """What runs a user's aggregate."""
+    """The adapter of a user-defined aggregate."""
     columns = aggregate.columns
     return Own(columns[0] if len(columns) == 1 else None, inner=aggregate)

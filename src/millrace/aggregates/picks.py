@@ -1,4 +1,4 @@
-"""Aggregates that pick one of the values."""
+"""Aggregates whose result is one of the values."""
 
 from dataclasses import dataclass
 
@@ -44,13 +44,13 @@ class Latest(Reduction):
     ordered = True
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The last value and its place, of rows sorted by `ORDER`."""
+        """The last value, and the columns that order it; rows are sorted by `ORDER`."""
         is_present = pl.col(self.required_column).is_not_null()
         order_values = [self._pick(pl.col(c).filter(is_present)).alias(f"{name}.{c}") for c in ORDER]
         return [self._pick(pl.col(self.required_column).filter(is_present)).alias(f"{name}.v"), *order_values]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The last of the last, by their places."""
+        """The last of the values, by the columns that order them."""
         order_columns = [f"{name}.{c}" for c in ORDER]
         return [
             self._pick(pl.col(c).sort_by(order_columns, nulls_last=not self._picks_last))

@@ -1,6 +1,16 @@
-"""Approximate answers in little memory, by sketches of Apache DataSketches (the extra `sketches`).
+"""Approximate aggregates in little memory, by sketches of Apache DataSketches (the extra `sketches`).
 
-Each documents its error bound. None of them can retract a row; where panes are aggregated, the values are kept for that.
+The docstring of each class has its error bound. A sketch cannot retract a value; aggregations over panes keep the values instead.
+
+How sketches merge decides whether a result is reproducible, since rows are cut into partials and partials merged in any order:
+
+- HyperLogLog keeps the maximum per register. Maxima are independent of order, so the merged registers are always the same. But the
+  library also has an estimator that uses the order of insertions, and takes it for sketches that were never merged. So `result`
+  merges the sketch with itself, which leaves its registers as they are and selects the estimator of the registers.
+- KLL drops every second value of a full level, and a random bit chooses which half. So the same rows may give different quantiles
+  within the error bound: `reproducible = False`.
+- The frequent-items sketch subtracts a median count from all counters when its map is full. Which rare values survive depends on the
+  order: `reproducible = False`. Values above the error bound survive in every order.
 """
 
 import importlib.util
@@ -14,7 +24,7 @@ from millrace.errors import ComponentMissing, DefinitionError
 
 
 def require_datasketches(feature: str) -> None:
-    """Refuses `what` where the library is absent."""
+    """Raises where the library is missing; `feature` is what needs it."""
     if importlib.util.find_spec("datasketches") is None:
         raise ComponentMissing(
             f"{feature} needs Apache DataSketches, which is not installed; run: pip install 'millrace[sketches]'"
@@ -22,7 +32,7 @@ def require_datasketches(feature: str) -> None:
 
 
 def _to_plain(values: pl.Series) -> list[Any]:
-    """Different values, as whole numbers, floats or text, which sketches take."""
+    """The values as types that sketches accept: whole numbers, floats or text."""
     dtype = values.dtype
     if dtype.is_float():
         return values.cast(pl.Float64).to_list()
@@ -32,41 +42,41 @@ def _to_plain(values: pl.Series) -> list[Any]:
 
 
 class DistinctSketch(Aggregate):
-    """How many different values, by HyperLogLog with 4,096 registers.
+    """The number of distinct values, by HyperLogLog with 4,096 registers.
 
-    Exact to about 200 values; beyond, the standard error is 1.6 % (within 3.3 % in 95 of 100 cases, 4.9 % in 99.7). The answer depends on the set
-    of values alone: the estimate is always the one that knows nothing of the order in which they came.
+    Exact to about 200 values. Beyond, the standard error is 1.6 % (within 3.3 % in 95 of 100 cases, 4.9 % in 99.7). The result
+    depends on the set of values alone.
     """
 
     returns = pl.Int64()
     LG_K = 12
 
     def check(self, schema: pl.Schema) -> None:
-        """What can be hashed alike everywhere."""
+        """Only types whose values hash the same everywhere."""
         dtype = schema[self.columns[0]]
         if dtype.is_nested() or dtype == pl.Binary:
             raise DefinitionError(
-                f"{self} cannot take {self.columns[0]!r}, which is {dtype}; make text or a number of it"
+                f"{self} cannot take {self.columns[0]!r}, which is {dtype}; convert it to text or a number"
             )
 
     def create(self) -> Any:
-        """No values."""
+        """An empty sketch."""
         import datasketches
 
         return datasketches.hll_sketch(self.LG_K, datasketches.tgt_hll_type.HLL_8)
 
     def add(self, state: Any, value: Any) -> Any:
-        """One more value."""
+        """Updates the sketch with a value."""
         return self.add_all(state, pl.Series([value]))
 
     def add_all(self, state: Any, values: Any) -> Any:
-        """Each different value once."""
+        """Updates with each distinct value once."""
         for value in _to_plain(values.unique()):
             state.update(value)
         return state
 
     def merge(self, one: Any, other: Any) -> Any:
-        """The values of both."""
+        """The merged sketch."""
         import datasketches
 
         union = datasketches.hll_union(self.LG_K)
@@ -75,15 +85,15 @@ class DistinctSketch(Aggregate):
         return union.get_result(datasketches.tgt_hll_type.HLL_8)
 
     def result(self, state: Any) -> int:
-        """The estimate of the union with itself, for which the library takes the registers alone."""
+        """The estimate from the registers alone, see the comment of the module."""
         return round(float(self.merge(state, state).get_estimate()))
 
     def encode(self, state: Any) -> bytes:
-        """The library's own bytes."""
+        """The bytes of the library's format."""
         return bytes(state.serialize_compact())
 
     def decode(self, data: bytes) -> Any:
-        """Back from bytes."""
+        """The sketch in such bytes."""
         import datasketches
 
         return datasketches.hll_sketch.deserialize(data)
@@ -92,9 +102,9 @@ class DistinctSketch(Aggregate):
 class QuantilesSketch(Aggregate):
     """Values at ranks, by KLL with k = 200.
 
-    Exact for fewer than 200 values. Beyond, the rank of an answer is off by at most 1.33 % of all values in 99 of 100 cases: of a million values the p90
-    lies between the true p88.7 and p91.3. The library throws dice that cannot be seeded, so two runs may differ within that bound.
-    Not-a-number is left out.
+    Exact for fewer than 200 values. Beyond, the rank of a result is off by at most 1.33 % of all values in 99 of 100 cases: of a
+    million values the p90 lies between the true p88.7 and p91.3. The library's random bits cannot be seeded, so two runs may differ
+    within that bound. NaN is left out.
     """
 
     reproducible = False
@@ -105,7 +115,7 @@ class QuantilesSketch(Aggregate):
         self.ranks = ranks
 
     def check(self, schema: pl.Schema) -> None:
-        """Numbers only."""
+        """Only numbers."""
         dtype = schema[self.columns[0]]
         if not dtype.is_numeric():
             raise DefinitionError(
@@ -113,27 +123,27 @@ class QuantilesSketch(Aggregate):
             )
 
     def type_of(self, dtype: pl.DataType) -> pl.DataType:
-        """Values of the column's type."""
+        """A list of values of the column's type."""
         return pl.List(dtype)
 
     def create(self) -> Any:
-        """No values."""
+        """An empty sketch."""
         import datasketches
 
         return datasketches.kll_doubles_sketch(self.K)
 
     def add(self, state: Any, value: Any) -> Any:
-        """One more value."""
+        """Updates the sketch with a value."""
         state.update(float(value))
         return state
 
     def add_all(self, state: Any, values: Any) -> Any:
-        """All of them, in one call."""
+        """Updates with all values in one call."""
         state.update(values.cast(pl.Float64).to_numpy(writable=True))
         return state
 
     def merge(self, one: Any, other: Any) -> Any:
-        """The values of both."""
+        """The merged sketch."""
         one.merge(other)
         return one
 
@@ -142,21 +152,21 @@ class QuantilesSketch(Aggregate):
         return None if state.is_empty() else list(state.get_quantiles(list(self.ranks), True))
 
     def encode(self, state: Any) -> bytes:
-        """The library's own bytes."""
+        """The bytes of the library's format."""
         return bytes(state.serialize())
 
     def decode(self, data: bytes) -> Any:
-        """Back from bytes."""
+        """The sketch in such bytes."""
         import datasketches
 
         return datasketches.kll_doubles_sketch.deserialize(data)
 
 
 class FrequentSketch(Aggregate):
-    """The most frequent values and about how often they occur, by the frequent-items sketch with a map of 1,024 entries (more for a greater k).
+    """The most frequent values with approximate counts, by the frequent-items sketch with a map of 1,024 entries (more for a greater k).
 
-    Exact to 768 different values. Beyond, a count may be wrong by at most 0.34 % of all values; every value that occurs more often than that is
-    found. Which of the rare ones are kept depends on the order in which parts are merged.
+    Exact to 768 distinct values. Beyond, a count is off by at most 0.34 % of all values, and every value that occurs more often than
+    that is found. Which of the rare values are kept depends on the order in which sketches are merged.
     """
 
     reproducible = False
@@ -166,12 +176,12 @@ class FrequentSketch(Aggregate):
         self.k = k
 
     def check(self, schema: pl.Schema) -> None:
-        """Values that have an order and a text."""
+        """Only values that have an order, and a text from which they can be restored."""
         check_sortable(self, schema, list(self.columns))
         dtype = schema[self.columns[0]]
         if not (dtype.is_integer() or dtype.is_float() or dtype in (pl.String, pl.Boolean)):
             raise DefinitionError(
-                f"{self} cannot take {self.columns[0]!r}, which is {dtype}; make text or a number of it"
+                f"{self} cannot take {self.columns[0]!r}, which is {dtype}; convert it to text or a number"
             )
 
     def type_of(self, dtype: pl.DataType) -> pl.DataType:
@@ -179,29 +189,29 @@ class FrequentSketch(Aggregate):
         return pl.List(pl.Struct({self.columns[0]: dtype, "count": pl.Int64()}))
 
     def create(self) -> Any:
-        """No values."""
+        """An empty sketch."""
         import datasketches
 
         return datasketches.frequent_strings_sketch(max(10, (8 * self.k).bit_length()))
 
     def add(self, state: Any, value: Any) -> Any:
-        """One more value."""
+        """Updates the sketch with a value."""
         state.update(_type_letter(value) + str(value))
         return state
 
     def add_all(self, state: Any, values: Any) -> Any:
-        """Each different value once, with its number."""
+        """Updates with each distinct value once, and its count."""
         for value, count in values.value_counts(name="count").iter_rows():
             state.update(_type_letter(value) + str(value), count)
         return state
 
     def merge(self, one: Any, other: Any) -> Any:
-        """The values of both."""
+        """The merged sketch."""
         one.merge(other)
         return one
 
     def result(self, state: Any) -> list[dict[str, Any]]:
-        """Greatest count first, of equal ones the smallest value first."""
+        """Greatest count first; equal counts smallest value first, NaN last."""
         import datasketches
 
         items = state.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES)
@@ -210,11 +220,11 @@ class FrequentSketch(Aggregate):
         return [{self.columns[0]: value, "count": count} for value, count in ranked[: self.k]]
 
     def encode(self, state: Any) -> bytes:
-        """The library's own bytes."""
+        """The bytes of the library's format."""
         return bytes(state.serialize())
 
     def decode(self, data: bytes) -> Any:
-        """Back from bytes."""
+        """The sketch in such bytes."""
         import datasketches
 
         return datasketches.frequent_strings_sketch.deserialize(data)
@@ -224,7 +234,7 @@ _PARSE_BY_LETTER: dict[str, Any] = {"b": lambda text: text == "True", "i": int, 
 
 
 def _type_letter(value: object) -> str:
-    """What a text in the sketch was, for the way back."""
+    """The letter that stands before a text in the sketch and tells the type of its value."""
     return (
         "b"
         if isinstance(value, bool)

@@ -1,8 +1,19 @@
-"""Aggregates that are sums at heart: rows are taken back by subtraction, and the order in which they are added never matters.
+"""Aggregates based on sums: count, sum, mean, standard deviation. Rows are retracted by subtraction.
 
-Sums are exact. Whole numbers are summed in 128 bits. A float is cut at fixed places into whole numbers of 128 bits: 0.1 is
-107374182 units of 2**-30 and 2125..., a whole number, units of 2**-122. Sums of these do not depend on the order, and the answer is rounded once.
-Floats below 2**-70 (8.5e-22) or from 2**66 (7.4e19) on have other places; they are rare, and kept as they are.
+The invariant: sums are exact, so they do not depend on the order of additions, and adding a row and retracting it leaves nothing
+behind. Floats added directly have neither property: 0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ, and 1e16 + 1 - 1e16 is 0.
+
+Whole numbers are summed in 128 bits. A float is split at fixed places into digits, which are whole numbers too. For a sum the places
+are 2**-30 and 2**-122:
+
+    0.1  =   107374182 units of 2**-30  +  a whole number of units of 2**-122
+    0.2  =   214748365 units of 2**-30  -  …
+
+The split is exact: a float has 53 bits, and the two digits cover all places from 2**66 down to 2**-122. Digits of the same place are
+summed as 128-bit numbers, with room for 2**31 rows. `result` joins the sums and rounds once.
+
+Floats below 2**-70 (8.5e-22) or from 2**66 (7.4e19) on do not fit the places. They are rare, and kept as they are in a list
+(`apart`); a retracted one is in it with the other sign. Infinities and NaN are counted, not added: so they can be retracted, too.
 """
 
 import math
@@ -16,20 +27,20 @@ import polars as pl
 from millrace.aggregates.contract import Reduction, check_numeric
 
 EXCEPTIONS_TYPE = pl.List(pl.Float64())
-"""The values that no place holds."""
+"""The type of the list of values that do not fit the places."""
 MIN_PLACED, MAX_PLACED = 2.0**-70, 2.0**66
-"""From which on, and below which, values have places."""
+"""Values from the first on and below the second fit the places."""
 SUM_UNITS = (-30, -122)
-"""Of a sum: the units, as powers of two. Between them, and above, is room for 2**31 values."""
+"""The units of the digits of a sum, as powers of two. Above each there is room for 2**31 values."""
 DEVIATION_UNITS = (19, -28, -75, -122)
-"""Of a deviation, whose digits are multiplied."""
+"""The units of the digits of a deviation: smaller digits, because their products must fit into 128 bits."""
 DIGIT_PAIRS = [(i, j) for i in range(4) for j in range(i, 4) if j - i < 3]
-"""The digits of one float that may both be there: its 53 bits reach over three."""
+"""The pairs of digits of one float that may both differ from 0: its 53 bits reach over three digits."""
 
 
 @dataclass(frozen=True)
 class Count(Reduction):
-    """Rows, or where a column is given, its values that are not null."""
+    """The number of rows, or of the values of a column that are not null."""
 
     additive = True
 
@@ -39,11 +50,11 @@ class Count(Reduction):
         return [counted.cast(pl.Int64).alias(f"{name}.n")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The sum of the numbers."""
+        """The sum of the counts."""
         return [pl.col(f"{name}.n").sum()]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
-        """The number."""
+        """The count."""
         return pl.col(f"{name}.n").alias(name)
 
 
@@ -52,14 +63,14 @@ def _is_whole(dtype: pl.DataType) -> bool:
 
 
 def _split_exceptional(column: str) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """A column as floats, which of them no place holds, and the others."""
+    """A column as floats, whether a value is finite but does not fit the places, and the values that fit (0 for others)."""
     x = pl.col(column).cast(pl.Float64)
     is_placed = (x == 0) | ((x.abs() >= MIN_PLACED) & (x.abs() < MAX_PLACED))
     return x, x.is_finite() & ~is_placed, pl.when(is_placed).then(x).otherwise(0.0)
 
 
 def _to_digits(remainder: pl.Expr, units: Sequence[int]) -> list[pl.Expr]:
-    """Floats as whole numbers of each unit, the greatest first; nothing is lost, as each subtraction is exact."""
+    """The digits of floats, the greatest unit first. Exact, since each subtraction leaves fewer bits."""
     digits = []
     for unit in units:
         whole = (remainder / 2.0**unit).round(0)
@@ -83,26 +94,26 @@ class Sum(Reduction):
     additive = True
 
     def check(self, schema: pl.Schema) -> None:
-        """Numbers and booleans only."""
+        """Only numbers and booleans."""
         check_numeric(self, schema)
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """Sums and the number of values."""
+        """The sums of digits, the number of values, and those that do not fit the places."""
         return [
             *(expr.alias(c) for expr, c in zip(self._sums(dtype), self._names(name, dtype), strict=True)),
             *self._exceptions(name, dtype, 1),
         ]
 
     def retract(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The same with the other sign."""
+        """The partials with the other sign."""
         return [*_negate(self._sums(dtype), self._names(name, dtype)), *self._exceptions(name, dtype, -1)]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """Sums of sums."""
+        """The sums of the sums; lists are joined."""
         return _merge_sums(self._names(name, dtype), [] if _is_whole(dtype) else [f"{name}.apart"])
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
-        """The sum; a whole one that 64 bits do not hold is an error."""
+        """The sum; a whole number that does not fit into 64 bits is an error."""
         total = pl.col(f"{name}.s0").cast(pl.Int64) if _is_whole(dtype) else _float_total(name)
         return pl.when(pl.col(f"{name}.n") > 0).then(total).alias(name)
 
@@ -134,13 +145,13 @@ class Mean(Sum):
     """The arithmetic mean; null where every value is null."""
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
-        """The sum divided by the number."""
+        """The sum divided by the number of values."""
         total = pl.col(f"{name}.s0").cast(pl.Float64) if _is_whole(dtype) else _float_total(name)
         return pl.when(pl.col(f"{name}.n") > 0).then(total / pl.col(f"{name}.n")).alias(name)
 
 
 def _float_total(name: str) -> pl.Expr:
-    """The exact sum of what was cut, rounded once."""
+    """The sum of the digits and of the values that do not fit, rounded once."""
     up, down, nan = (pl.col(f"{name}.{kind}") > 0 for kind in ("up", "down", "nan"))
     exceptions = pl.col(f"{name}.apart")
     exact = pl.struct(f"{name}.s0", f"{name}.s1", f"{name}.apart").map_batches(
@@ -163,10 +174,11 @@ def _float_total(name: str) -> pl.Expr:
 
 
 def _round_sum(upper: pl.Expr, lower: pl.Expr) -> pl.Expr:
-    """Two sums as one float. What a float cannot hold is rounded to odd first, so that the conversion is the only rounding.
+    """The two sums as one float, rounded once.
 
-    Rounding to odd starts from the floor: 993 units less half of one is 992 and a rest, which is 993 when rounded to odd. Starting from 993 itself
-    it would be 994, and a float that holds even units only would take 994 instead of 992.
+    A conversion to float rounds, so what it cannot hold must not have been rounded before: it is rounded to odd, which keeps the
+    information that there was a remainder. Rounding to odd starts from the floor: 993 units less a half have the floor 992 and a
+    remainder, and become 993. From 993 on they would become 994, and a float that holds only even units would take 994, not 992.
     """
     step = 2 ** (SUM_UNITS[0] - SUM_UNITS[1])
     carry = (lower + step // 2) // step
@@ -179,12 +191,12 @@ def _round_sum(upper: pl.Expr, lower: pl.Expr) -> pl.Expr:
 
 
 def _round_to_odd(whole: pl.Expr, has_remainder: pl.Expr) -> pl.Expr:
-    """A whole number whose last bit says whether there is more behind it."""
+    """A whole number whose last bit is set if it is not exact."""
     return pl.when(has_remainder & (whole % 2 == 0)).then(whole + 1).otherwise(whole)
 
 
 def _sum_with_exceptions(partials: pl.Series) -> pl.Series:
-    """The sums of those groups that hold values without a place."""
+    """The sums of the groups with values that do not fit the places; null for the others."""
     sums = [
         _to_float(
             Fraction(s0) * Fraction(2) ** SUM_UNITS[0]
@@ -209,36 +221,36 @@ def _to_float(exact: Fraction) -> float:
 class StdDev(Reduction):
     """The standard deviation of a sample (the sum of squares divided by n - 1); null for fewer than two values.
 
-    Values and their squares are summed exactly, as products of the digits they are cut into, so nothing is lost however far values lie from zero
-    and however close to each other.
+    Values and their squares are summed exactly, the squares as products of digits. So the result is precise however far the values
+    are from zero and however close to each other.
     """
 
     additive = True
 
     def check(self, schema: pl.Schema) -> None:
-        """Numbers and booleans only."""
+        """Only numbers and booleans."""
         check_numeric(self, schema)
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """Sums of the digits and of their products, and what has no digits."""
+        """The sums of the digits and of their products, and the values that do not fit the places."""
         sums = [expr.alias(c) for expr, c in zip(self._sums(dtype), self._names(name, dtype), strict=True)]
         return [*sums, *self._exceptions(name, dtype, "apart", "gone")]
 
     def retract(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The same with the other sign; values without digits are listed as gone."""
+        """The partials with the other sign; values that do not fit the places go to a second list."""
         return [
             *_negate(self._sums(dtype), self._names(name, dtype)),
             *self._exceptions(name, dtype, "gone", "apart"),
         ]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """Sums of sums."""
+        """The sums of the sums; lists are joined."""
         return _merge_sums(
             self._names(name, dtype), [] if _is_whole(dtype) else [f"{name}.apart", f"{name}.gone"]
         )
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
-        """The root of the variance."""
+        """The square root of the variance."""
         is_whole = _is_whole(dtype)
         columns = [*self._names(name, dtype), *([] if is_whole else [f"{name}.apart", f"{name}.gone"])]
         deviation = _integer_deviation if is_whole else _float_deviation
@@ -282,7 +294,7 @@ def _integer_deviation(partial: Sequence[Any]) -> float | None:
 
 
 def _float_deviation(partial: Sequence[Any]) -> float | None:
-    """From exact sums, rounded once."""
+    """The deviation from exact sums, rounded once."""
     *sums, non_finite, n, exceptions, retracted = partial
     if n < 2:
         return None
@@ -306,7 +318,7 @@ def _float_deviation(partial: Sequence[Any]) -> float | None:
 
 
 def _square_root(numerator: int, denominator: int) -> float:
-    """The root of a fraction, also where its square has no float; infinity where the root has none either."""
+    """The square root of a fraction that may be too large for a float; infinity if the root is, too."""
     if numerator <= 0:
         return 0.0
     shift = (denominator.bit_length() - numerator.bit_length() + 130) // 2

@@ -1,4 +1,14 @@
-"""The calls themselves: how long, how often, how many at once, and when not at all."""
+"""Calls of a lookup function, with timeout, retries, a limit of concurrency and a circuit breaker.
+
+Each process that reads has one event loop, in a thread, which lives as long as the process. So functions may keep their connections.
+A key is tried up to `retries + 1` times, with a delay that doubles from `backoff` to 32 times that. After `breaker` keys in a row
+have failed, the circuit breaker is open: for `breaker_reset` no key is asked. Then one key is tried, and its result closes the
+breaker or keeps it open. With `breaker=2`, `breaker_reset="30s"`:
+
+    t=0 s  key a fails      t=1 s  key b fails: open until t=31 s
+    t=5 s  key c            refused without a call
+    t=31 s key d            tried; if it is answered, the breaker is closed
+"""
 
 from __future__ import annotations
 
@@ -16,63 +26,63 @@ from millrace.values.calls import describe_error, to_ordinary_error
 
 Key = tuple[Any, ...]
 MAX_BACKOFF_FACTOR = 32
-"""How many times as long as at first it may take until the next retry."""
+"""The greatest delay before a retry, as a multiple of the first."""
 
 
 @dataclass(frozen=True)
 class FailedLookup:
-    """A key that could not be answered, and why."""
+    """The result for a key whose calls failed."""
 
     reason: str
     is_refused: bool = False
-    """Whether nobody was asked, because too many had failed before."""
+    """Whether the open circuit breaker prevented the call."""
 
 
 class CircuitBreaker:
-    """Counts keys that failed in a row, and refuses to ask for a while when there are too many."""
+    """Counts failures in a row, and refuses calls for a while after too many."""
 
     def __init__(self, max_failures: int, reset: float, clock: Callable[[], float]) -> None:
-        """`reset`: seconds by the `clock`."""
+        """`reset` is in seconds of the `clock`."""
         self._max_failures, self._reset, self._clock = max_failures, reset, clock
         self._failures = 0
-        self._closed_at: float | None = None
+        self._open_until: float | None = None
         self._is_probing = False
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody is asked now."""
-        return self._closed_at is not None
+        """Whether calls are refused."""
+        return self._open_until is not None
 
     def allow_call(self) -> bool:
-        """Whether one more key may be asked; once the time is over, a single one, which decides."""
-        if self._closed_at is None:
+        """Whether a key may be asked. After the reset time a single key may, and its result decides."""
+        if self._open_until is None:
             return True
-        if self._is_probing or self._clock() < self._closed_at:
+        if self._is_probing or self._clock() < self._open_until:
             return False
         self._is_probing = True
         return True
 
     def record_result(self, *, is_answered: bool) -> None:
-        """What came of a key that was let through."""
+        """Counts the result of a key for which `allow_call` was true."""
         self._is_probing = False
         self._failures = 0 if is_answered else self._failures + 1
         if is_answered:
-            self._closed_at = None
+            self._open_until = None
         elif self._failures >= self._max_failures:
-            self._closed_at = self._clock() + self._reset
+            self._open_until = self._clock() + self._reset
 
 
 class LookupClient:
-    """Asks for the keys of one lookup, in the loop of this process."""
+    """Calls the function of one lookup, in the event loop of this process."""
 
     def __init__(self, lookup: LookupSpec, check: Callable[[Any], Any]) -> None:
-        """`check` makes an answer of what the function returned, or raises."""
+        """`check` converts what the function returned to an answer, or raises."""
         self._lookup, self._check = lookup, check
         self._loop = _event_loop(os.getpid())
         self.breaker = CircuitBreaker(lookup.breaker, lookup.breaker_reset / 1000, self._loop.time)
 
     def ask(self, keys: Sequence[Key]) -> list[Any]:
-        """An answer, None or `Failed` for each key, in their order."""
+        """An answer, None or `FailedLookup` for each key, in their order."""
         pending = asyncio.run_coroutine_threadsafe(self._ask_all(keys), self._loop)
         try:
             return pending.result()
@@ -96,7 +106,7 @@ class LookupClient:
         return list(await asyncio.gather(*map(ask_one, keys)))
 
     async def _ask_with_retries(self, key: Key) -> Any:
-        """One key, tried again where it fails, later and later."""
+        """Calls the function until it answers or the retries are used up."""
         failure = FailedLookup("")
         for attempt in range(self._lookup.retries + 1):
             if attempt:
@@ -117,7 +127,7 @@ class LookupClient:
 
 
 async def _await_answer(fn: Callable[..., Any], key: Key) -> Any:
-    """What an asynchronous function answers. Nothing that it raises ends the loop, for which all others would wait for ever."""
+    """Awaits the function. Errors that would end the event loop, and so block all other keys, become ordinary ones."""
     try:
         return await fn(*key)
     except (Exception, asyncio.CancelledError, GeneratorExit):
@@ -127,7 +137,7 @@ async def _await_answer(fn: Callable[..., Any], key: Key) -> Any:
 
 
 def _run_in_thread(loop: asyncio.AbstractEventLoop, fn: Callable[..., Any], key: Key) -> asyncio.Future[Any]:
-    """A plain function in a thread of its own, which is left behind if it never returns, and does not keep the process alive."""
+    """Runs a plain function in a daemon thread. One that never returns neither blocks others nor keeps the process alive."""
     future: asyncio.Future[Any] = loop.create_future()
 
     def settle(answer: Any, error: Exception | None) -> None:
@@ -153,7 +163,7 @@ def _run_in_thread(loop: asyncio.AbstractEventLoop, fn: Callable[..., Any], key:
 
 @lru_cache(maxsize=1)
 def _event_loop(process: int) -> asyncio.AbstractEventLoop:  # noqa: ARG001 - a forked process needs one of its own
-    """The loop of this process, which lives as long, so that functions may keep their connections."""
+    """The event loop of this process, started with its first lookup."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True, name="millrace-lookups").start()
     return loop

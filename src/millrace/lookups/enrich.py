@@ -1,4 +1,4 @@
-"""From rows to rows with answers: each different key is answered once in a batch, from memory or by asking."""
+"""Adds the answers of a lookup to rows. Each distinct key is answered once per batch, from the cache or by a call."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ from millrace.lookups.settings import LookupSpec
 from millrace.values import function_results
 
 COUNTER_NAMES = ("asked", "cached", "missing", "failed", "refused")
-"""What is counted of each lookup, in keys: those asked for, those remembered, those of which there is nothing, those that could not be
-answered, and of these those for which nobody was asked because the circuit breaker was open."""
+"""The counters of a lookup, in keys: asked for, found in the cache, answered None, failed, and of these refused by the breaker."""
 
 
 @dataclass
 class LookupBatch:
-    """What is known while one batch is routed: its clock, the answers given in it, and how many."""
+    """The clock, the answers and the counters of one batch."""
 
     now: int | None
     answers: dict[str, dict[Key, Any]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
     def count(self, lookup: LookupSpec, counter: str, keys: int) -> None:
-        """So many keys more."""
+        """Adds a number of keys to a counter."""
         if keys:
             name = f"lookup/{lookup.name}/{counter}"
             self.counts[name] = self.counts.get(name, 0) + keys
@@ -43,7 +42,7 @@ _current_batch: ContextVar[LookupBatch | None] = ContextVar("millrace-lookups", 
 
 @contextmanager
 def share_answers(now: int) -> Iterator[LookupBatch]:
-    """Within it, the same key gets the same answer everywhere, also if that failed; `now` is the batch's clock."""
+    """Inside this context a key has one answer for all jobs, even a failed one. `now` is the clock of the batch."""
     batch = LookupBatch(now)
     token = _current_batch.set(batch)
     try:
@@ -53,7 +52,7 @@ def share_answers(now: int) -> Iterator[LookupBatch]:
 
 
 class AnswerCache:
-    """The answers that a process remembers of one lookup, and who is asked for the others."""
+    """The cached answers of one lookup in this process, and the client for the others."""
 
     def __init__(self, lookup: LookupSpec) -> None:
         self.lookup = lookup
@@ -61,7 +60,7 @@ class AnswerCache:
         self._answers: OrderedDict[Key, tuple[Any, int | None]] = OrderedDict()
 
     def find(self, key: Key, now: int | None) -> tuple[bool, Any]:
-        """Whether an answer is still believed, and what it is."""
+        """Whether an answer is cached and not expired, and the answer."""
         entry = self._answers.get(key)
         if entry is None:
             return False, None
@@ -74,24 +73,24 @@ class AnswerCache:
         return True, answer
 
     def store(self, key: Key, answer: Any, now: int | None) -> None:
-        """Remembers an answer, and forgets the one longest unused if there are too many."""
+        """Caches an answer, and evicts the least recently used one if there are too many."""
         self._answers[key] = (answer, now)
         self._answers.move_to_end(key)
         while len(self._answers) > self.lookup.cache:
             self._answers.popitem(last=False)
 
     def _check_answer(self, answer: Any) -> tuple[Any, ...] | None:
-        """What the function returned as values of the columns; raises where it does not fit."""
+        """Converts the result of the function to values of the columns; raises where it does not fit."""
         if answer is None:
             return None
         fields = answer
         if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
             fields = dataclasses.asdict(answer)
         if not isinstance(fields, dict):
-            raise TypeError(f"it answered {answer!r}; an answer is a dict, a dataclass or None")
+            raise TypeError(f"it returned {answer!r}; return a dict, a dataclass or None")
         if unknown := sorted(fields.keys() - set(self.lookup.schema)):
             raise ValueError(
-                f"it answered {unknown[0]!r}, which is none of the columns {', '.join(self.lookup.schema)}"
+                f"it returned {unknown[0]!r}, which is not one of the columns {', '.join(self.lookup.schema)}"
             )
         values = tuple(
             function_results.fit(column, fields.get(column), dtype)
@@ -109,7 +108,7 @@ _caches: dict[tuple[int, str], AnswerCache] = {}
 
 
 def cache_of(lookup: LookupSpec) -> AnswerCache:
-    """What this process remembers; a forked one begins anew."""
+    """The cache of a lookup in this process; a forked process has caches of its own."""
     cache_id = os.getpid(), lookup.id
     if cache_id not in _caches:
         _caches[cache_id] = AnswerCache(lookup)
@@ -117,7 +116,7 @@ def cache_of(lookup: LookupSpec) -> AnswerCache:
 
 
 def add_answers(lookup: LookupSpec, frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows in their order, with the columns of the answers; null where a key is null, unknown, or could not be answered."""
+    """The rows in their order, with the columns of the answers. They are null where a key is null, unknown or failed."""
     keys = list(lookup.keys)
     if frame.is_empty():
         return frame.with_columns(
@@ -138,7 +137,7 @@ def add_answers(lookup: LookupSpec, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_answers(lookup: LookupSpec, keys: list[Key]) -> dict[Key, tuple[Any, ...] | None]:
-    """An answer to each key: of this batch, of before, or by asking."""
+    """The answers to keys: from this batch, from the cache, or by calls."""
     batch = _current_batch.get() or LookupBatch(None)
     known, cache = batch.answers.setdefault(lookup.id, {}), cache_of(lookup)
     new = [key for key in keys if key not in known]

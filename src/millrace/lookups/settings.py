@@ -1,4 +1,4 @@
-"""What is asked, of whom, and how patiently: a frozen description that travels with the job."""
+"""The settings of a lookup, which are part of the job."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ OnError = Literal["null", "fail"]
 
 
 class LookupOptions(TypedDict, total=False):
-    """How `Stream.lookup` asks; each has a default."""
+    """The options of `Stream.lookup`; defaults in brackets."""
 
     schema: Mapping[str, DType] | type
-    """The columns that an answer gives, or a dataclass of them; by default the dataclass that the function says it returns."""
+    """The columns of an answer, or a dataclass of them (the return type of the function, if that is a dataclass)."""
     cache: int
-    """How many answers a process remembers, the least recently used forgotten first (10,000); 0: none beyond the batch."""
+    """The number of answers that a process caches, least recently used evicted first (10,000); 0: only within a batch."""
     ttl: Duration
-    """How long an answer is believed, by the batches' clock (`"10m"`)."""
+    """How long an answer is valid, by the clock of batches (`"10m"`)."""
     negative_ttl: Duration
-    """The same for the answer None, that there is nothing (`"1m"`)."""
+    """How long the answer None is valid (`"1m"`)."""
     timeout: Duration
     """How long one call may take (`"5s"`)."""
     retries: int
-    """How often a call that failed is tried again (2)."""
+    """The number of retries of a failed call (2)."""
     backoff: Duration
-    """How long before the first retry, at most; then twice as long each time, up to 32 times (`"100ms"`)."""
+    """The greatest delay before the first retry; it doubles with each retry, up to 32 times that (`"100ms"`)."""
     concurrency: int
-    """How many calls are under way at once (16)."""
+    """The number of concurrent calls (16)."""
     breaker: int
-    """After so many keys in a row that could not be answered, nobody is asked for a while (10)."""
+    """The number of failed keys in a row that opens the circuit breaker (10)."""
     breaker_reset: Duration
-    """For how long; then one key is tried, and its answer decides (`"30s"`)."""
+    """How long the breaker refuses calls; then one key is tried, and its result decides (`"30s"`)."""
     on_error: OnError
-    """What happens to the rows of a key that could not be answered: `null` columns, or `fail`, which stops the job (`"null"`)."""
+    """The effect of a failed key: `null` columns, or `fail`, which stops the job (`"null"`)."""
     name: str
-    """What it is called in counts and messages; by default the function's name."""
+    """The name in counters and messages (the name of the function)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LookupSpec:
-    """One lookup of one job. Times are whole milliseconds."""
+    """One lookup of one job; durations in whole milliseconds."""
 
     fn: Callable[..., Any]
     keys: tuple[str, ...]
@@ -69,7 +69,7 @@ class LookupSpec:
     breaker_reset: int = 30_000
     on_error: OnError = "null"
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Tells it apart in the processes that it travels to."""
+    """Identifies the lookup in the caches of worker processes."""
 
     @property
     def is_async(self) -> bool:
@@ -78,7 +78,7 @@ class LookupSpec:
         return inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(call)
 
     def __str__(self) -> str:
-        """As it is read."""
+        """As text, for `millrace explain`."""
         return f"lookup({self.name}, {', '.join(map(repr, self.keys))}) giving {', '.join(self.schema)}"
 
 
@@ -95,7 +95,7 @@ _MINIMUMS = {"cache": 0, "retries": 0, "concurrency": 1, "breaker": 1}
 def make_lookup(
     fn: Callable[..., Any], keys: tuple[str, ...], options: LookupOptions, columns: pl.Schema
 ) -> LookupSpec:
-    """The lookup that a user asks for, of a stream with these columns; refuses what could not be asked or answered."""
+    """The lookup with a user's options, on a stream with `columns`; refuses what cannot work."""
     name = options.get("name") or str(getattr(fn, "__name__", type(fn).__name__))
     if not callable(fn):
         raise DefinitionError(
@@ -122,24 +122,22 @@ def make_lookup(
 
 
 def _check_columns(name: str, keys: tuple[str, ...], schema: pl.Schema, columns: pl.Schema) -> None:
-    """Refuses keys that rows do not have, and answers that they already have."""
+    """Refuses keys that are not columns, and answers whose columns exist already."""
     if not keys:
-        raise DefinitionError(
-            f"lookup({name}) needs the column whose values are asked for, such as lookup({name}, 'stop_id')"
-        )
+        raise DefinitionError(f"lookup({name}) needs a column of keys, such as lookup({name}, 'stop_id')")
     for key in keys:
         if key not in columns:
             raise DefinitionError(
-                f"lookup({name}, {key!r}): there is no such column; there are {', '.join(columns)}"
+                f"lookup({name}, {key!r}): there is no such column; the columns are {', '.join(columns)}"
             )
         if columns[key].is_nested():
             raise DefinitionError(
-                f"lookup({name}, {key!r}): {key!r} is {columns[key]}; ask for single values, several if need be: lookup({name}, 'a', 'b')"
+                f"lookup({name}, {key!r}): {key!r} is {columns[key]}; use columns of single values, several if need be: lookup({name}, 'a', 'b')"
             )
     for column in schema:
         if column in columns or column.startswith("_"):
             raise DefinitionError(
-                f"lookup({name}) answers {column!r}, which rows already have; give it another name, or drop the old one by select()"
+                f"lookup({name}) returns {column!r}, which rows already have; give it another name, or drop the old one by select()"
             )
 
 
@@ -149,19 +147,19 @@ def _answer_schema(
     if isinstance(declared, Mapping):
         if not declared:
             raise DefinitionError(
-                f"lookup({name}): schema={{}} names no column, so an answer would say nothing"
+                f"lookup({name}): schema={{}} has no column, so an answer would be empty; name at least one"
             )
         return pl.Schema(declared)
     kind = _return_type(fn) if declared is None else declared
     if kind is None or not dataclasses.is_dataclass(kind) or not isinstance(kind, type):
         raise DefinitionError(
-            f"lookup({name}): which columns does it give? Say schema={{'name': pl.String()}}, or let the function return a dataclass, and say so: -> Stop | None"
+            f"lookup({name}): its columns are not known; give schema={{'name': pl.String()}}, or annotate the function with a dataclass: -> Stop | None"
         )
     return event_types.columns(kind)
 
 
 def _return_type(fn: Callable[..., Any]) -> Any:
-    """The type that a function says it returns, without `| None`."""
+    """The annotated return type of a function, without `| None`."""
     try:
         hint = typing.get_type_hints(fn).get("return")
     except (NameError, TypeError):
