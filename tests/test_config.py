@@ -1,4 +1,4 @@
-"""Settings: where they come from, and how mistakes are reported."""
+"""Settings: their sources, and the messages of mistakes."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from millrace import config
+from millrace.cli.commands.reference import document_settings
 from millrace.config import Settings
 from millrace.errors import ConfigError
 
@@ -94,7 +95,7 @@ def test_other_variables_of_ours_are_no_settings() -> None:
             "[runn]\nx = 1",
             "unknown key runn = {'x': 1}; did you mean run? the sections are log, kafka, state, run, spark, serve, ingest",
         ),
-        ("tick = 3", "tick = 3 stands outside any section"),
+        ("tick = 3", "tick = 3 is outside of any section"),
         (
             '[spark]\ndriver_memory = "lots"',
             "spark.driver_memory = 'lots' is not allowed; allowed: Memory of the driver's JVM",
@@ -168,7 +169,7 @@ def test_every_key_is_documented() -> None:
 
 
 def test_the_documented_file_shows_every_key_and_is_valid() -> None:
-    text = config.document()
+    text = document_settings()
     commented = write(text)
     assert config.load(commented, env={}) == Settings()
     for section, model in config.SECTIONS.items():

@@ -86,7 +86,9 @@ def test_brokers_in_the_foreground_end_with_the_command_however_that_ends(tmp_pa
 
 
 def test_a_port_that_is_taken_is_named(brokers: Cluster, tmp_path: Path) -> None:
-    with pytest.raises(MillraceError, match=f"port {brokers.nodes[0].port} is taken; say --port"):
+    with pytest.raises(
+        MillraceError, match=f"port {brokers.nodes[0].port} is in use; name another with --port"
+    ):
         kafka.start(tmp_path, port=brokers.nodes[0].port)
 
 

@@ -2,12 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from millrace.cli.commands.options import Config, LogUrl, format_examples, load_settings
-from millrace.config import IngestSettings
+
+if TYPE_CHECKING:
+    from millrace.config import IngestSettings
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -237,12 +239,14 @@ def _run_one(
     """Runs one connector. `name` is what progress lines call it; options that are None are left to the
     connector.
     """
+    from millrace.config import IngestSettings
+
     given = {key: value for key, value in options.items() if value is not None}
     source = IngestSettings.model_validate({"connector": connector, **given})
     _run({name or connector: source}, log=log, config=config)
 
 
-def _run(sources: dict[str, IngestSettings], *, log: str | None, config: Path | None) -> None:
+def _run(sources: "dict[str, IngestSettings]", *, log: str | None, config: Path | None) -> None:
     from millrace.ingest.pipeline import StopSignal
     from millrace.ingest.service import ingest_all
     from millrace.log import open_log

@@ -1,12 +1,12 @@
 """Arguments and options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from millrace import config
-from millrace.config import Settings
+if TYPE_CHECKING:
+    from millrace.config import Settings
 
 _JOB_HELP = "module:attribute, file.py:attribute, file.py, or a built-in name."
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help=f"The job: {_JOB_HELP}")]
@@ -46,8 +46,10 @@ def format_examples(*lines: str) -> str:
     return "\n\n".join(("Examples:", *lines))
 
 
-def load_settings(path: Path | None, **changes: object) -> Settings:
+def load_settings(path: Path | None, **changes: object) -> "Settings":
     """Settings from file and environment, changed by options of the command line (`log_url=...`; None changes
     nothing).
     """
+    from millrace import config
+
     return config.load(path).with_options(**changes)

@@ -3,11 +3,10 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import polars as pl
-from rich.console import Console
-from rich.table import Table
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def print_table(
@@ -18,13 +17,16 @@ def print_table(
         for row in (columns, *rows):
             print(*map(format_cell, row), sep="\t")
         return
+    from rich.console import Console
+    from rich.table import Table
+
     rich_table = Table(*columns, title=title, title_justify="left")
     for row in rows:
         rich_table.add_row(*map(format_cell, row))
     Console().print(rich_table)
 
 
-def print_frame(rows: pl.DataFrame, *, limit: int | None = None, title: str | None = None) -> None:
+def print_frame(rows: "pl.DataFrame", *, limit: int | None = None, title: str | None = None) -> None:
     """A frame as a table. On a terminal at most `limit` rows are shown, and a line says how many are not."""
     shown = rows.head(limit) if limit is not None and sys.stdout.isatty() else rows
     print_table(shown.columns, shown.iter_rows(), title=title)
@@ -38,7 +40,7 @@ def print_json_lines(objects: Iterable[Mapping[str, Any]]) -> None:
         print(json.dumps(item, default=_to_json_value, ensure_ascii=False), flush=True)
 
 
-def iter_rows(source: pl.DataFrame) -> Iterator[dict[str, Any]]:
+def iter_rows(source: "pl.DataFrame") -> Iterator[dict[str, Any]]:
     """A frame's rows as objects."""
     return source.iter_rows(named=True)
 
