@@ -30,7 +30,8 @@ def url_of(address: LogAddress) -> str:
 
 
 def open_log(address: LogAddress, *, create: bool = True, kafka: "KafkaSettings | None" = None) -> Log:
-    """Opens the log at `embedded:PATH`, a bare path or `kafka://HOST:PORT`; `create=False` insists that it is already there.
+    """Opens the log at `embedded:PATH`, a bare path or `kafka://HOST:PORT`; `create=False` insists that it is
+    already there.
 
     `kafka`: settings of its clients, where `address` is a URL and holds none.
     """

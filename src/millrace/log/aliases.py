@@ -1,4 +1,4 @@
-"""Aliases: which version of a topic is read under its plain name. They are records of the topic `aliases`; the newest of a name counts."""
+"""Aliases: which version of a topic is read under its plain name. The newest record counts."""
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ class Alias(ControlRecord, frozen=True):
 
 
 def set_alias(log: Log, name: str, topic: str) -> None:
-    """From now on, readers that follow aliases read `topic` when they are asked for `name`. The topic must exist."""
+    """From now on, readers that follow aliases read `topic` when asked for `name`. The topic must exist."""
     if topic not in log.list_topics():
         raise LogError(
             f"alias {name!r}: the log has no topic {topic!r} to point it to; it has {', '.join(log.list_topics())}"

@@ -1,4 +1,4 @@
-"""The durable log, as every implementation offers it: topics of partitions of records, and atomic commits to several of them."""
+"""The durable log: topics of partitions of records, and atomic commits to several of them."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +16,7 @@ Names: TypeAlias = list[str]
 BinaryArray: TypeAlias = Any
 """A `pa.Array` of type `binary`; the stubs of pyarrow are too loose to say so."""
 Partitioner: TypeAlias = Literal["murmur2", "millrace-hash"]
-"""How a topic chooses the partition of a key: as Kafka's Java client does, or as versions did that recorded nothing."""
+"""How a topic chooses the partition of a key: as Kafka's Java client does, or as earlier versions did."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,8 @@ class Records:
 class OutgoingRecords:
     """Records on their way to one topic.
 
-    A record goes to the partition that the topic's partitioner chooses for its key; those without a key are dealt out in turn.
-    `partitions` overrules both.
+    A record goes to the partition that the topic's partitioner chooses for its key; those without a key are
+    dealt out in turn. `partitions` overrules both.
     """
 
     values: BinaryArray
@@ -88,8 +88,9 @@ class PartitionInfo:
     begin: int
     end: int
     records: int | None
-    """None where only reading tells: on Kafka, offsets also count the ends of transactions, and aborted and compacted records
-    (`statistics.count_records` reads)."""
+    """None where only reading tells: on Kafka, offsets also count the ends of transactions, and aborted and
+    compacted records (`statistics.count_records` reads).
+    """
     bytes: int | None
     """None where the log does not know."""
 
@@ -110,13 +111,13 @@ class TopicInfo:
 
 
 def pause() -> bool:
-    """The default of `Log.tail` when nothing is new: waits a twentieth of a second, and lets the tail continue."""
+    """The default of `Log.tail` when nothing is new: waits a twentieth of a second and continues."""
     time.sleep(0.05)
     return True
 
 
 class Writer(Protocol):
-    """The only writer of its name. The records of one commit become visible together, or none of them does."""
+    """The only writer of its name. All records of a commit become visible together, or none do."""
 
     last_marker: int
     """The last marker committed under this name, -1 if none."""
@@ -124,7 +125,8 @@ class Writer(Protocol):
     def commit(self, marker: int, batches: Mapping[str, OutgoingRecords], *, now: int | None = None) -> None:
         """Appends to all topics and sets the marker, atomically.
 
-        `Fenced` if another writer has taken over the name. A marker that is not greater than `last_marker` is refused.
+        `Fenced` if another writer has taken over the name. A marker that is not greater than `last_marker` is
+        refused.
         """
 
     def close(self) -> None:
@@ -132,16 +134,16 @@ class Writer(Protocol):
 
 
 class Log(Protocol):
-    """Topics of partitions of records. Safe for several processes at once; offsets start at 0 and only grow."""
+    """Topics of partitions of records. Safe for several processes; offsets start at 0 and only grow."""
 
     url: str
     """Opens the same log in another process."""
 
     def ensure(self, topic: Topic) -> None:
-        """Creates the topic if it is absent; `TopicMismatch` if it is there with other partitions, codec or type."""
+        """Creates the topic if it is absent; `TopicMismatch` if its partitions, codec or type differ."""
 
     def ensure_raw(self, name: str, *, partitions: int = 1, retention: int | None = None) -> None:
-        """Creates a topic of bytes without a type, such as `dead.*` and `late.*`; `retention` in milliseconds, None: for ever."""
+        """Creates a topic of bytes, such as `dead.*`; `retention` in milliseconds, None: for ever."""
 
     def list_topics(self) -> Names:
         """The names of all topics, sorted."""
@@ -150,19 +152,21 @@ class Log(Protocol):
         """Declaration and partitions of a topic; `TopicMissing`."""
 
     def append(self, topic: str, batch: OutgoingRecords, *, now: int | None = None) -> None:
-        """Appends all records; when it returns, they are on disk. `now`: the append time, by default the clock's.
+        """Appends all records; when it returns, they are on disk. `now`: the append time, by default the
+        clock's.
 
-        If it fails, the embedded log has none of them, Kafka perhaps some. Records that must be there together are committed by a writer.
+        If it fails, the embedded log has none of them, Kafka perhaps some. Records that must be there
+        together are committed by a writer.
         """
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Records:
-        """The records with offsets in `[start, end)`; `OffsetGone` if some were removed or never written. Offsets may have gaps."""
+        """The records of `[start, end)`; `OffsetGone` if some were removed or never written."""
 
     def identity(self, topic: str) -> str | None:
-        """An id that differs when a topic is deleted and made anew under the same name; None: the log has none."""
+        """An id that differs when a topic is deleted and made anew; None: the log has none."""
 
     def max_record_bytes(self, topic: str) -> int | None:
-        """The largest record that the topic accepts, in bytes as `record_sizes.record_sizes` counts them; None: no limit."""
+        """The largest record that the topic accepts, counted as by `record_sizes`; None: no limit."""
 
     def start_offsets(self, topic: str) -> dict[int, int]:
         """The first offset still held, by partition."""
@@ -180,13 +184,17 @@ class Log(Protocol):
         start: Literal["begin", "end"] | Mapping[int, int] = "end",
         wait: Callable[[], bool] = pause,
     ) -> Iterator[tuple[int, Records]]:
-        """Yields `(partition, records)` as they arrive. `wait` is called when nothing is new; the tail ends when it returns False."""
+        """Yields `(partition, records)` as they arrive.
+
+        When nothing is new, it calls `wait`, and ends if that returns False.
+        """
 
     def expire(self, now: int, *, elapsed: int | None = None) -> None:
         """Removes what is older than its topic's retention, by chunks or segments that are old as a whole.
 
-        `elapsed`: how much time has certainly passed, by a clock that nobody sets. With it, a topic's time is at most so much past its newest
-        record. So a system clock that jumps a year ahead does not empty the topics:
+        `elapsed`: how much time has certainly passed, by a clock that nobody sets. With it, a topic's time is
+        at most so much past its newest record. So a system clock that jumps a year ahead does not empty the
+        topics:
 
             newest record appended at 12:00, retention 1 h, elapsed 5 min
             system clock 12:05    the topic's time is 12:05, and records before 11:05 are removed

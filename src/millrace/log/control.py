@@ -1,7 +1,7 @@
 """Records of control topics (schemas, markers, aliases, owners). They are untrusted input.
 
-Any client with write permission may write anything into a control topic. A record that cannot be used is skipped and named once, so no record
-stops a command or changes what was known.
+A user who may write to the topics of a log may write anything into a control topic. A record that
+cannot be used is skipped and named once, so no record stops a command or changes what was known.
 """
 
 import logging
@@ -16,7 +16,7 @@ MAX_BYTES = 4_000_000
 
 
 class ControlRecord(msgspec.Struct, frozen=True):
-    """The value of a record: a JSON object with these members, strictly of these types. Members of later versions are ignored."""
+    """A JSON object with these members, strictly of these types. Members of later versions are ignored."""
 
     def to_json(self) -> bytes:
         """The value of the record."""
@@ -24,7 +24,7 @@ class ControlRecord(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, value: bytes | None) -> Self:
-        """The content of a record; `ValueError` says what the record is instead, as in "a record that has no value"."""
+        """The content of a record; `ValueError` completes the sentence "a record that ..."."""
         if value is None or len(value) > MAX_BYTES:
             raise ValueError("has no value" if value is None else f"has {len(value)} bytes")
         try:

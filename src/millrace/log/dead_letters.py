@@ -1,15 +1,18 @@
-"""Dead letters: a record that cannot be decoded is written to `dead.<topic>`, byte for byte, with the reason in its headers.
+"""Dead letters: a record that cannot be decoded is written to `dead.<topic>`, byte for byte, with the reason
+in its headers.
 
-    `codecs.codec.decode`            splits the records of a range into rows and dead rows (`DEAD_SCHEMA`); one bad record does not disturb its neighbours
-    `dead_letters` (here)            makes records of dead rows: key and value unchanged; reason, topic, partition, offset and timestamp as headers
-    `runners.commit`                 writes them in the transaction of the batch that read them, so each is written exactly once
+1. `codecs.codec.decode` splits a range of records into rows and dead rows (`DEAD_SCHEMA`). One bad
+   record does not disturb its neighbours.
+2. `dead_letters` makes records of dead rows: key and value unchanged; reason, topic, partition, offset and
+   timestamp as headers.
+3. `runners.commit` writes them in the transaction of the batch that read them, so each is there exactly once.
 
-Ingestion writes what it cannot understand to the same topics. Late rows are letters, too: `late.<job>` holds the rows that a job refused, encoded as in
-their topic.
+Ingestion writes what it cannot understand to the same topics. Late rows are letters, too: `late.<job>` holds
+the rows that a job refused, encoded as in their topic.
 
-A letter that is larger than its topic accepts is cut (`truncate_letters`). Its headers then hold the length of the value (`length`) and its
-SHA-256 (`sha256`), of a key that is cut, too, `key_length` and `key_sha256`. The original stays where `topic`, `partition` and
-`offset` point.
+A letter that is larger than its topic accepts is cut (`truncate_letters`). Its headers then hold the length
+of the value (`length`) and its SHA-256 (`sha256`), of a key that is cut, too, `key_length` and `key_sha256`.
+The original stays where `topic`, `partition` and `offset` point.
 """
 
 import hashlib
@@ -46,7 +49,7 @@ _MAX_KEY_BYTES = 1_000
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with `?` for halves of surrogate pairs: errors may quote them, but UTF-8 cannot encode them."""
+    """The text with `?` for halves of surrogate pairs: errors may quote them, UTF-8 cannot encode them."""
     return text.encode(errors="replace").decode()
 
 
@@ -68,12 +71,14 @@ def dead_letters(dead: pl.DataFrame) -> OutgoingRecords:
 
 
 def late_letters(encoded: OutgoingRecords, late: pl.DataFrame) -> OutgoingRecords:
-    """Records for a `late.*` topic: the encoded rows, with headers from the columns `reason`, `missed`, `topic`, `partition` and `offset` of `late`."""
+    """Records for a `late.*` topic: the encoded rows, with headers from the columns `reason`, `missed`,
+    `topic`, `partition` and `offset` of `late`.
+    """
     return OutgoingRecords(encoded.values, encoded.keys, _header_rows(late, _LATE_HEADERS))
 
 
 def truncate_letters(letters: OutgoingRecords, max_bytes: int | None) -> OutgoingRecords:
-    """The same letters, none larger than `max_bytes` (`Log.max_record_bytes`; None: no limit): larger ones are cut."""
+    """The same letters, cut where larger than `max_bytes` (`Log.max_record_bytes`; None: no limit)."""
     if (
         max_bytes is None
         or not len(letters)
@@ -120,7 +125,7 @@ def _slice_letters(letters: OutgoingRecords, first: int, end: int) -> OutgoingRe
 def split_oversized(
     topic: str, records: OutgoingRecords, max_bytes: int | None
 ) -> tuple[OutgoingRecords, pl.DataFrame | None]:
-    """The records that `topic` accepts, and those that are too large as dead rows; None: no record is too large."""
+    """The records that `topic` accepts, and those that are too large as dead rows; None: there are none."""
     if max_bytes is None or not len(records):
         return records, None
     sizes = record_sizes(records)
@@ -149,7 +154,7 @@ def split_oversized(
 def _truncate_letter(
     value: bytes | None, key: bytes | None, headers: Headers, max_bytes: int
 ) -> tuple[bytes | None, bytes | None, Headers]:
-    """The front of a value, with its length and digest as headers; the key is cut only if it is long itself."""
+    """The front of a value, with its length and digest as headers; a key is cut only if it is long itself."""
     kept_headers = tuple((name, content[: 4 * MAX_REASON_CHARS]) for name, content in headers)
     if value is not None:
         kept_headers += (

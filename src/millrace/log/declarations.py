@@ -14,7 +14,7 @@ _REMEDY = "declare it as it is, or use another name"
 def check_declaration(
     name: str, wanted: tuple[int, str, str, str, bool], known: tuple[int, str, str, str, bool]
 ) -> None:
-    """Refuses differences, but for fields added at the end. Both tuples begin with the number of partitions."""
+    """Refuses differences, but for fields added at the end. Both tuples begin with the partitions."""
     for aspect, declared, existing in zip(
         ("partitions", "codec", "type", "fields", "envelope"), wanted, known, strict=True
     ):

@@ -1,9 +1,12 @@
-"""Fault points: places in the code at which tests kill the process, because random kills rarely hit the moments that matter.
+"""Fault points: places in the code at which tests kill the process, because random kills rarely hit the
+moments that matter.
 
-`MILLRACE_FAULT=produced:3` kills the process, as `kill -9` would, when it passes `produced` for the third time; `produced:3:stop` freezes it there until it
-gets SIGCONT. Without it nothing happens.
-The places that a batch passes, in order: `planned` (its range is stored), `computed`, `delivered` (what is not committed is appended), `begun` (a transaction), `produced` (all records are
-sent), `marked` (the batch's number too), `committed`, `stored` (its state is). Before the first batch: `restoring` (a savepoint, in part) and `claimed` (output topics).
+`MILLRACE_FAULT=produced:3` kills the process, as `kill -9` would, when it passes `produced` for the third
+time; `produced:3:stop` freezes it there until it gets SIGCONT. Without it nothing happens. The places that a
+batch passes, in order: `planned` (its range is stored), `computed`, `delivered` (what is not committed is
+appended), `begun` (a transaction), `produced` (all records are sent), `marked` (the batch's number too),
+`committed`, `stored` (its state is). Before the first batch: `restoring` (a savepoint, in part) and `claimed`
+(output topics).
 """
 
 import os

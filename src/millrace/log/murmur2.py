@@ -51,7 +51,8 @@ def _mix_whole_words(
 ) -> None:
     """Mixes the first word into all keys that have one, then the second, and so on.
 
-    Keys that have no further word drop out. Of keys of 3, 8 and 13 bytes, words 0 and 1 concern the last two, word 2 only the last.
+    Keys that have no further word drop out. Of keys of 3, 8 and 13 bytes, words 0 and 1 concern the last two,
+    word 2 only the last.
     """
     shortest, longest = int(lengths.min()), int(lengths.max())
     rows: slice | NDArray[np.int64] = slice(None)

@@ -1,10 +1,12 @@
-"""Owners: each output topic is written by the run of one state folder, so that no second run writes all results once more.
+"""Owners: each output topic is written by the run of one state folder, so that no second run writes all
+results once more.
 
-Claims are records of the topic `owners`. Everyone applies them in the order of their offsets, so of two runs that claim a topic at the same time one is refused:
+Claims are records of the topic `owners`. Everyone applies them in the order of their offsets, so of two runs
+that claim a topic at the same time one is refused:
 
     offset 0    A claims t                      t was free: A owns it
-    offset 1    B claims t                      not valid: t has an owner, and the claim does not name it as replaced
-    offset 2    C claims t instead of A         valid (--take-over): C owns it, but the run of A is not fenced yet
+    offset 1    B claims t                      not valid: t has an owner, which the claim does not name
+    offset 2    C claims t instead of A         valid (--take-over): C owns it, A is not fenced yet
     offset 3    C claims t instead of C         C has fenced A's writer
 
 If C dies between 2 and 3, its next start sees that A is not fenced, and fences it.
@@ -34,7 +36,7 @@ class OwnerClaim(ControlRecord, frozen=True):
     state: str
     run: str
     instead: str | None = None
-    """The state that is replaced; the owner's own once the run of the owner before was stopped; None: the topic was free."""
+    """The replaced state; the owner's own once the old owner is fenced; None: the topic was free."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,9 @@ def claim_topics(
 ) -> None:
     """Claims topics for `owner`; `StateMismatch` if another state writes one of them.
 
-    With `take_over`, or where the other state is `inherits_from` (the state was restored from its savepoint), the other state loses the topic and is
-    fenced: the next commit of its run fails. A topic is inherited once: an owner that lost it afterwards does not get it back that way.
+    With `take_over`, or where the other state is `inherits_from` (the state was restored from its savepoint),
+    the other state loses the topic and is fenced: the next commit of its run fails. A topic is inherited
+    once: an owner that lost it afterwards does not get it back that way.
     """
     claims, wanted = _read_claims(log), sorted(topics)
     others = {

@@ -1,8 +1,9 @@
 """The partition of each record: chosen by its producer, by its key, or in turn where it has no key.
 
-Keys are placed as Kafka's Java client places them (`murmur2`), so topics that others also write are partitioned alike. Topics written by
-earlier versions placed keys by millrace's own hash. They keep it: if an update of key `a` went to another partition than the
-record it replaces, a compacted topic would keep both for ever, and a table would read whichever comes last.
+Keys are placed as Kafka's Java client places them (`murmur2`), so topics that others also write are
+partitioned alike. Topics written by earlier versions placed keys by millrace's own hash. They keep it: if an
+update of key `a` went to another partition than the record it replaces, a compacted topic would keep both for
+ever, and a table would read whichever comes last.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ UNRECORDED: Partitioner = "millrace-hash"
 def split_by_partition(
     topic: str, batch: OutgoingRecords, partitions: int, first_turn: int, partitioner: Partitioner
 ) -> Iterator[tuple[int, OutgoingRecords]]:
-    """The part of a batch that goes to each partition, in the batch's order; records without a key are dealt out from `first_turn` on."""
+    """The records of each partition in their order; those without a key take turns from `first_turn` on."""
     partition_of_row = _partition_numbers(topic, batch, partitions, first_turn, partitioner)
     order = np.argsort(partition_of_row.astype(np.int16), kind="stable")
     ends = np.cumsum(np.bincount(partition_of_row, minlength=partitions)).tolist()

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from millrace.log.contract import BinaryArray, Headers, OutgoingRecords
 
 RECORD_OVERHEAD = 100
-"""Bytes around a record that travels alone: the head of its batch (61) and the lengths and times of the record (at most 36)."""
+"""Bytes around a record that travels alone: head of its batch (61), its lengths and times (at most 36)."""
 HEADER_OVERHEAD = 10
 """Bytes around each header."""
 

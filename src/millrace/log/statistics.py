@@ -10,7 +10,7 @@ from millrace.log.status import Status, parse_statuses, run_of_topic
 _OFFSETS_PER_READ = 100_000
 """The most offsets that are read at once."""
 _STATUS_OFFSETS = 50
-"""How many offsets from the end are read to find a run's last status; aborted transactions may lie behind it."""
+"""How many offsets from the end are read to find a run's last status, behind aborted transactions."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Lag:
 
 
 def count_records(log: Log, topic: str) -> list[int]:
-    """The records of each partition, counted one by one, as offsets may have gaps. Records that are appended meanwhile are left out."""
+    """The records of each partition, counted by reading them, without those appended meanwhile."""
     begins, ends = log.start_offsets(topic), log.end_offsets(topic)
     return [
         sum(

@@ -1,4 +1,4 @@
-"""The status that a run reports with every batch: one JSON record in `status.<run>`, committed together with the batch's results."""
+"""The status of a run: a JSON record in `status.<run>` with every batch, committed with its results."""
 
 import msgspec
 import pyarrow as pa
@@ -34,11 +34,11 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     watermarks: dict[str, int | None]
     """The low watermark of each operator, `<job>/<operator>`; null: not known yet."""
     lag: dict[str, int]
-    """How many offsets of each topic were still to be read at that moment; on Kafka a few more than events, as transactions' ends count."""
+    """How many offsets of each topic were still to be read; on Kafka the ends of transactions count, too."""
     took_ms: int | None
-    """From the moment its range was fixed until it was committed; null where an earlier process had fixed it."""
+    """From the moment its range was fixed until its commit; null where an earlier process had fixed it."""
     latency: dict[str, int]
-    """By topic: how long after the end of the newest window its on-time results came. Topics without any are left out."""
+    """By topic: how long after the end of the newest window its on-time results were committed."""
     reads: dict[str, list[str]]
     """The topics that each job reads."""
     writes: dict[str, list[str]]
@@ -46,7 +46,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: dict[str, str] = {}
     """Jobs that were stopped by their own code, and why; the others go on."""
     lookups: dict[str, dict[str, int]] = {}
-    """Of each lookup, how many keys of this batch were `asked`, `cached`, `missing`, `failed` and `refused`; what is zero is left out."""
+    """Of each lookup: how many keys were `asked`, `cached`, `missing`, `failed`, `refused`; no zeros."""
     reached: dict[str, int] = {}
     """How far each topic was read: the sum of the next offsets of its partitions."""
     holds: dict[str, LaggingPartition] = {}
@@ -57,7 +57,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         return OutgoingRecords(pa.array([msgspec.json.encode(self)], pa.binary()))
 
     def watermark_of(self, job: str) -> int | None:
-        """The time up to which a job's results are complete: the lowest watermark of its operators, if all are known."""
+        """Up to when a job's results are complete: its operators' lowest watermark, if all are known."""
         known = [
             watermark for operator, watermark in self.watermarks.items() if operator.partition("/")[0] == job
         ]

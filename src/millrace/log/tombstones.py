@@ -24,7 +24,7 @@ def bury_retractions(frame: pl.DataFrame, records: OutgoingRecords) -> OutgoingR
 
 
 def tombstone_rows(topic: Topic, records: Records, template: pl.DataFrame) -> pl.DataFrame:
-    """The tombstones among records as rows with the columns of `template`: key and append time; all else is null."""
+    """Tombstones as rows with the columns of `template`: key and append time; all else is null."""
     indices = np.flatnonzero(records.values.is_null().to_numpy(zero_copy_only=False))
     append_times = records.timestamps[indices]
     keys = pl.Series("key", records.keys.take(pa.array(indices)).to_pylist(), pl.Binary).cast(

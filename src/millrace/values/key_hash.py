@@ -36,7 +36,9 @@ def _mix(h: Hashes) -> Hashes:
 
 
 def bytes_and_offsets(array: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[Any]]:
-    """The bytes of all values as one array, and where in it each value starts, with the end of the last one behind."""
+    """The bytes of all values as one array, and where in it each value starts, with the end of the last one
+    behind.
+    """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     is_small = pa.types.is_string(array.type) or pa.types.is_binary(array.type)

@@ -74,8 +74,8 @@ def test_hostile_schemas_are_passed_over_counted_and_named_once(
 def test_a_forged_retention_removes_nothing(log: KafkaLog) -> None:
     log.ensure(STOPS)
     log.append("stops", texts("a"), now=1_000)
-    said = json.loads(Schema.of_topic(STOPS).to_json()) | {"retention": 1}
-    write(log, url.SCHEMAS, b"stops", [json.dumps(said).encode()])
+    forged_schema = json.loads(Schema.of_topic(STOPS).to_json()) | {"retention": 1}
+    write(log, url.SCHEMAS, b"stops", [json.dumps(forged_schema).encode()])
     log.expire(10_000_000_000)
     assert log.start_offsets("stops") == {0: 0}
 

@@ -49,15 +49,15 @@ def test_what_was_aborted_or_is_open_is_never_seen_whatever_ranges_are_read(
     producer.init_transactions(30)
     for turn in range(12):
         producer.begin_transaction()
-        mine = [f"{turn}.{i}".encode() for i in range(1 + turn % 4)]
-        for value in mine:
+        own_values = [f"{turn}.{i}".encode() for i in range(1 + turn % 4)]
+        for value in own_values:
             producer.produce(log.kafka_name("t"), value)
         if turn % 3 == 2 or turn > 10:
             producer.flush(30)
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)
-            committed += mine
+            committed += own_values
     producer.begin_transaction()
     producer.produce(log.kafka_name("t"), b"open")
     producer.flush(30)

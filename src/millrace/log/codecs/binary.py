@@ -1,4 +1,4 @@
-"""Protobuf bytes to Arrow columns and back, by ptars. A batch that ptars refuses is halved until the undecodable records are found."""
+"""Protobuf bytes to Arrow columns and back, by ptars. A refused batch is halved to find the bad records."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Handler:
     schema: Any
     """The Arrow schema of the columns."""
     column_types: list[Any]
-    """The types of the columns, with nulls allowed at every depth: a struct that is null has children that are null."""
+    """The types of the columns, nullable at every depth: a struct that is null has children that are null."""
     writer: Any
     """The same as `ptars`, but with enums as numbers, since ptars drops a name that it does not know."""
     enum_columns: tuple[int, ...]
@@ -49,7 +49,7 @@ class Handler:
         return batch, errors
 
     def serialize(self, batch: ArrowBatch) -> BinaryArray:
-        """The messages; the columns must have exactly the types of `schema`, or text and lists the large form of it."""
+        """The messages; columns must have the types of `schema`, or the large form of text and lists."""
         return self.writer.record_batch_to_array(batch)
 
     def _try_parse(self, values: BinaryArray) -> tuple[ArrowBatch | None, str | None]:
@@ -138,7 +138,7 @@ def _fit_column(column: Any, field: Any, arrow_type: Any, label: str) -> Any:
 
 
 def _enum_numbers(field: FieldDescriptor, array: Any, label: str) -> Any:
-    """Enum names, however deep, as their numbers; a number in digits stands for a value that only a newer schema names."""
+    """Enum names, at any depth, as their numbers; digits stand for a value that only a newer schema names."""
     if pa.types.is_list(array.type):
         return pa.ListArray.from_arrays(
             array.offsets,

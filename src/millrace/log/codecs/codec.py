@@ -1,4 +1,5 @@
-"""Rows of a topic to records and back. A record that cannot be decoded becomes a dead row; its neighbours are read all the same.
+"""Rows of a topic to records and back. A record that cannot be decoded becomes a dead row; its neighbours are
+read all the same.
 
 Dead rows become dead letters in `log.dead_letters`.
 """
@@ -38,13 +39,13 @@ class Decoded:
     """The content of one range of a partition, in offset order."""
 
     rows: pl.DataFrame
-    """The columns of the type, `event_time`, `ingestion_time` and `_off`; with `panes`, those of panes too."""
+    """The columns of the type, `event_time`, `ingestion_time`, `_off`; with `panes`, those of panes too."""
     dead: pl.DataFrame
     """Records that could not be decoded, as rows of `DEAD_SCHEMA`."""
 
 
 def encode(topic: Topic, frame: pl.DataFrame, *, ingestion_time: int | None = None) -> OutgoingRecords:
-    """The records of rows. Pane columns go into the envelope; where the topic has tombstones, a retracted row becomes one."""
+    """The records of rows. Pane columns go into the envelope; retracted rows may be tombstones."""
     records = _encode_rows(topic, frame, ingestion_time)
     return tombstones.bury_retractions(frame, records) if topic.tombstones else records
 
@@ -78,7 +79,9 @@ def decode(
     panes: bool = False,
     wanted_columns: frozenset[str] | None = None,
 ) -> Decoded:
-    """The rows of records, and the records that cannot be decoded. With `wanted_columns`, rows have only those columns of their type."""
+    """The rows of records, and the records that cannot be decoded. With `wanted_columns`, rows have only
+    those columns of their type.
+    """
     if topic.compact and records.values.null_count:  # tombstones
         decoded = decode(topic, partition, records.with_values(), panes=panes, wanted_columns=wanted_columns)
         if not topic.tombstones:
@@ -242,7 +245,7 @@ def _check_event_times(unreadable: _UnreadableRecords, times: Any) -> Any:
 
 
 def _mark_invalid_timestamps(unreadable: _UnreadableRecords, columns: dict[str, Any]) -> None:
-    """Marks records with timestamps for which polars and Python have no dates: reading one would end the process."""
+    """Marks records with timestamps for which polars has no dates: reading one would end the process."""
     for name, column in columns.items():
         for rows in _out_of_range(column):
             unreadable.mark(dict.fromkeys(rows.tolist(), f"{name} is outside the years 1 to 9999"))

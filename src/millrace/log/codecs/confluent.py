@@ -1,4 +1,6 @@
-"""The header of Confluent's serializers: a zero byte, the number of a schema (4 bytes), and, before protobuf, which of the schema's messages follows."""
+"""The header of Confluent's serializers: a zero byte, the number of a schema (4 bytes), and, before protobuf,
+which of the schema's messages follows.
+"""
 
 import polars as pl
 import pyarrow as pa
@@ -8,15 +10,17 @@ from millrace.log.contract import BinaryArray
 _HEADER_BYTES = 5
 _NO_HEADER = "does not begin with Confluent's header"
 _MAX_VARINT_BYTES = 5
-"""Bytes of a number of 32 bits. A longer one is refused: reading it would take time by the square of its length."""
+"""Bytes of a 32-bit number. A longer one is refused: reading it takes time by the square of its length."""
 _MAX_NESTING = 100
 """How deep messages are nested in a schema at most (protobuf's own limit for what it parses)."""
 
 
 def strip_headers(values: BinaryArray, *, indexed: bool) -> tuple[BinaryArray, dict[int, str]]:
-    """The records without their headers, and errors by row; rows with an error are null. `indexed`: the header ends with a message index, as before protobuf.
+    """The records without their headers, and errors by row; rows with an error are null. `indexed`: the
+    header ends with a message index, as before protobuf.
 
-    Nearly always that is the first message of the schema, one zero byte. Such records are cut as a column, and only the others one by one.
+    Nearly always that is the first message of the schema, one zero byte. Such records are cut as a column,
+    and only the others one by one.
     """
     column = pl.Series(values=values, dtype=pl.Binary)
     is_usual, length = column.bin.starts_with(b"\0"), _HEADER_BYTES

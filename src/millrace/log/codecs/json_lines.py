@@ -1,4 +1,5 @@
-"""Columns to canonical protobuf JSON, for types whose fields are single values: a hundred times faster than message by message.
+"""Columns to canonical protobuf JSON, for types whose fields are single values: a hundred times faster than
+message by message.
 
 Enums are numbers in these columns.
 """
@@ -26,7 +27,9 @@ def is_flat(descriptor: Descriptor) -> bool:
 
 
 def to_objects(descriptor: Descriptor, batch: Any, *, first: str | None = None) -> pl.Series:
-    """A JSON object for each row of a flat type's columns; absent and default values are left out. `first` stands before all fields."""
+    """A JSON object for each row of a flat type's columns; absent and default values are left out. `first`
+    stands before all fields.
+    """
     columns = [
         pl.Series(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""JSON records to protobuf bytes and back, one at a time, by the protobuf package: the canonical JSON form of messages."""
+"""JSON records to protobuf bytes and back, one at a time, in the canonical form of the protobuf package."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def to_protobuf(topic: Topic, values: Iterable[bytes | None]) -> tuple[list[byte
         except _WrongMessageType as error:
             messages.append(None)
             errors[row] = str(error)
-        except Exception as error:  # noqa: BLE001 - protobuf raises many types, even SystemError at a name with half a surrogate pair
+        except Exception as error:  # noqa: BLE001 - protobuf raises many types, even SystemError
             messages.append(None)
             errors[row] = f"not JSON of {topic.type_name}: {error}"
     return messages, errors
@@ -112,7 +112,8 @@ def member_parser(topic: Topic) -> Callable[[dict[str, Any]], bytes]:
 
 @lru_cache(maxsize=512)
 def _quick_parser(descriptor: Descriptor) -> Callable[[dict[str, Any]], bytes | None] | None:
-    """A function that makes the message in one call if every member already has the type of its field; else it returns None.
+    """A function that makes the message in one call if every member already has the type of its field; else
+    it returns None.
 
     Then the protobuf package converts the members and judges them, which takes several times as long.
     """

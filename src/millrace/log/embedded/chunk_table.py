@@ -1,8 +1,9 @@
 """The table `chunk`: the records of each partition, a chunk in each row.
 
-The chunks of a partition are adjacent: each begins (`base`) where the one before ends (`base + count`). How far they reach also stands in the
-table `partition` (`begin`, `end`), and both are compared whenever offsets are asked for or records are appended. A single flipped bit
-would otherwise leave events out: with `end` = 7 instead of 39, a reader would believe that it has read everything.
+The chunks of a partition are adjacent: each begins (`base`) where the one before ends (`base + count`). How
+far they reach also stands in the table `partition` (`begin`, `end`), and both are compared whenever offsets
+are asked for or records are appended. A single flipped bit would otherwise leave events out: with `end` = 7
+instead of 39, a reader would believe that it has read everything.
 """
 
 import struct
@@ -19,7 +20,7 @@ from millrace.log.embedded.sqlite import Store, damaged_error
 from millrace.log.embedded.topic_table import StoredTopic
 
 _MERGE_BYTES = 4096
-"""A chunk smaller than this is merged with the next append, so that a slow trickle does not end up as a row for each record."""
+"""A smaller chunk is merged with the next append, so that a trickle does not make a row for each record."""
 EXPIRED_AT_ONCE = 1000
 """How many chunks are removed in one transaction at most."""
 Boundary: TypeAlias = Literal["begin", "end"]
@@ -38,7 +39,7 @@ _CHUNK = (
     "select i.base, c.count, c.body, c.partition = i.partition and c.base = i.base "
     "from chunk i cross join chunk c on c.rowid = i.rowid where i.partition=?1"
 )
-"""Found in the index as `i`, read from the table as `c`: a bit flipped in the index would lead to another chunk."""
+"""Found in the index as `i`, read from the table as `c`: a bit flipped in the index is noticed."""
 
 
 class ChunkRow(NamedTuple):
@@ -86,7 +87,7 @@ def read_rows(store: Store, partition_id: int, start: int, end: int) -> list[Chu
 
 
 def to_records(topic: StoredTopic, partition: int, rows: Sequence[ChunkRow], start: int, end: int) -> Records:
-    """The records with offsets in `[start, end)` of adjacent chunks; `LogDamaged` names the offsets that cannot be read."""
+    """The records of `[start, end)` from adjacent chunks; `LogDamaged` names the damaged offsets."""
     try:
         _check_adjacent(rows)
         return chunks.read_records(rows[0].base, [row.body for row in rows], start, end)
@@ -129,10 +130,11 @@ def _merge_into_last(
     new_chunk: tuple[int, bytes],
     now: int,
 ) -> int:
-    """Merges a small chunk with the partition's last one if that is small, too. Returns by how many bytes that one grew; 0: not merged.
+    """Merges a small chunk with the partition's last one if that is small, too. Returns by how many bytes
+    that one grew; 0: not merged.
 
-    `position`: the id of the partition, its name, and where it ends. With 100 bytes a record, an append of one record at a time makes a new row
-    about every 40 appends, and each append rewrites at most 4 kB.
+    `position`: the id of the partition, its name, and where it ends. With 100 bytes a record, an append of
+    one record at a time makes a new row about every 40 appends, and each append rewrites at most 4 kB.
     """
     (partition_id, partition_name, end), (count, body) = position, new_chunk
     if len(body) >= _MERGE_BYTES:
@@ -162,7 +164,7 @@ def newest_append_time(connection: Connection, topic_id: int) -> int:
 
 
 def remove_expired(store: Store, partition_id: int, before: int) -> int:
-    """Removes chunks from the front whose newest record is older than `before`: at most `EXPIRED_AT_ONCE`. Returns how many."""
+    """Removes chunks whose newest record is older than `before`, at most `EXPIRED_AT_ONCE`; how many."""
     with store.reading() as connection:
         front = connection.execute(
             "select newest from chunk where partition=? order by base limit 1", (partition_id,)
@@ -187,7 +189,7 @@ def remove_expired(store: Store, partition_id: int, before: int) -> int:
 
 
 def _check_adjacent(rows: Sequence[ChunkRow]) -> None:
-    """Refuses chunks that are not those that the index means, hold another number of records than their rows say, or leave a gap."""
+    """Refuses chunks that leave a gap, or hold another number of records than their rows declare."""
     next_bases = [row.base for row in rows[1:]] + [rows[-1].base + rows[-1].records]
     for row, next_base in zip(rows, next_bases, strict=True):
         if (

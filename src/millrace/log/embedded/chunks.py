@@ -1,12 +1,12 @@
-"""The format of a chunk: many records as one string of bytes, and back to Arrow without touching them one by one.
+"""The format of a chunk: many records as one string of bytes, which become Arrow columns without a loop.
 
 head      version u8, flags u8, runs u16, records u32, bytes of all keys u32, bytes of all values u32
 runs      append time i64, how many records i64: once for each append that went into the chunk
 keys      length i32 each, -1 for none          only with flag KEYS
 values    length i32 each, -1 for none
 the bytes of all keys, the bytes of all values
-headers   for each record: how many u16, then name length u16, name, value length u32, value       only with flag HEADERS
-check     CRC-32 of all of the above u32                                                           from version 2 on
+headers   of each record: how many u16, then name length u16, name, value length u32, value; with flag HEADERS
+check     CRC-32 of all of the above u32; from version 2 on
 
 Three records `a`, `bc`, `d` with keys `x`, none, `y`, of which two were appended at 1000 and one at 2000, are
 
@@ -14,12 +14,13 @@ Three records `a`, `bc`, `d` with keys `x`, none, `y`, of which two were appende
     runs    (1000, 2), (2000, 1)
     keys    1, -1, 1        values  1, 2, 1        "xy"        "abcd"
 
-Lengths become Arrow's offsets by a running sum, and the bytes are Arrow's data as they are. Sections of the same kind lie together, so two chunks
-are merged by joining section with section, and nothing is decoded.
+Lengths become Arrow's offsets by a running sum, and the bytes are Arrow's data as they are. Sections of the
+same kind lie together, so two chunks are merged by joining section with section, and nothing is decoded.
 
-Why not Arrow IPC: a record batch of the same keys and values (85 bytes a record) needs 348 bytes instead of 125 for one record and 6 % more
-for 40, which is what slow topics keep in a row; from 200 records on they are even (1 % more), or 10 % more with a column of append times.
-Encoding and decoding take as long (20,000 records: 0.38 ms instead of 0.34, and 0.36 both; a single record is 5 to 10 microseconds faster, beside a
+Why not Arrow IPC: a record batch of the same keys and values (85 bytes a record) needs 348 bytes instead of
+125 for one record and 6 % more for 40, which is what slow topics keep in a row; from 200 records on they are
+even (1 % more), or 10 % more with a column of append times. Encoding and decoding take as long (20,000
+records: 0.38 ms instead of 0.34, and 0.36 both; a single record is 5 to 10 microseconds faster, beside a
 commit that waits for the disk), and merging small chunks takes half as long again.
 """
 
@@ -191,7 +192,7 @@ def _append_checksum(pieces: list[bytes | memoryview]) -> bytes:
 
 
 def check_chunk(body: bytes) -> bool:
-    """Whether the chunk has a checksum; `LogDamaged` if that, or the length of a chunk without one, does not fit its bytes."""
+    """Whether the chunk has a checksum; `LogDamaged` if that, or else its length, does not fit its bytes."""
     if len(body) < _HEAD.size:
         raise LogDamaged(f"{len(body)} bytes are too few")
     version, flags, runs, count, key_bytes, value_bytes = _HEAD.unpack_from(body)

@@ -1,7 +1,8 @@
 """The log in a folder: SQLite files, no server, for the processes of one machine.
 
-`inputs.db` holds the topics `input.*`, `results.db` all others and the markers of writers: a commit is atomic within one file.
-Each append puts one row, a chunk of records, in each partition it touches; a small chunk is merged with the one before it.
+`inputs.db` holds the topics `input.*`, `results.db` all others and the markers of writers: a commit is atomic
+within one file. Each append puts one row, a chunk of records, in each partition it touches; a small chunk is
+merged with the one before it.
 """
 
 import time
@@ -43,7 +44,7 @@ class EmbeddedLog:
         self._topics: dict[str, StoredTopic] = {}
 
     def ensure(self, topic: Topic) -> None:
-        """Creates the topic, or checks that the one that is there is the same; its retention is brought up to date."""
+        """Creates the topic, or checks that the existing one is the same; updates its retention."""
         wanted = (topic.codec, topic.type_name, event_types.signature(topic.type), topic.envelope)
         topic_table.ensure_topic(
             self._store_of(topic.name), topic.name, topic.partitions, wanted, topic.retention_ms
@@ -85,7 +86,7 @@ class EmbeddedLog:
         return chunk_table.to_records(stored, partition, rows, start, end)
 
     def identity(self, topic: str) -> str | None:
-        """Drawn when the topic is made; topics of earlier versions have none. No command deletes a topic, but files may be removed."""
+        """Drawn when the topic is made; topics of earlier versions have none."""
         return topic_table.read_identity(self._find_topic(topic))
 
     def max_record_bytes(self, topic: str) -> int | None:
@@ -112,11 +113,11 @@ class EmbeddedLog:
         start: Literal["begin", "end"] | Mapping[int, int] = "end",
         wait: Callable[[], bool] = pause,
     ) -> Iterator[tuple[int, Records]]:
-        """Yields records as they come, in pieces; partitions left out of `start` are read from their beginning."""
+        """Yields records as they arrive; partitions left out of `start` are read from their beginning."""
         return follow(self, topic, start, wait)
 
     def expire(self, now: int, *, elapsed: int | None = None) -> None:
-        """Removes whole chunks from the front of each partition; the space is used again, the files do not shrink."""
+        """Removes whole chunks from the front of partitions. Space is reused; the files do not shrink."""
         for store in (self._inputs, self._results):
             with store.reading() as connection:
                 partitions = connection.execute(

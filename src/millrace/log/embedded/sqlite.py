@@ -11,7 +11,7 @@ from pathlib import Path
 from millrace.errors import LogDamaged, LogError, LogUnwritable
 
 VERSION = 2
-"""Of the tables below; kept in the file's `user_version`. Version 1 recorded no partitioner of topics, and before that no identity."""
+"""Of the tables below; kept as the file's `user_version`. Version 1 had no partitioner of topics."""
 
 _TABLES = """
 create table if not exists topic(
@@ -26,12 +26,12 @@ create table if not exists chunk(
     primary key(partition, base));
 create table if not exists writer(name text primary key, epoch integer not null, marker integer not null);
 """
-"""`identity` tells a topic from another of the same name: it is drawn when the topic is made. Topics made before that have none."""
+"""`identity` tells a topic from another of the same name. Topics made before it existed have none."""
 _PAGE_BYTES = 8192
 """Bytes: a fifth less work for large chunks than SQLite's 4096, and small appends still write little."""
 _BUSY_SECONDS = 60
 _inherited_connections: list[object] = []
-"""Connections inherited through fork: closing them here could disturb the parent, so they are kept and never used."""
+"""Connections inherited through fork: closing them could disturb the parent, so they are kept unused."""
 
 
 class _Connection(sqlite3.Connection):
@@ -55,7 +55,7 @@ class Store:
             self._check_small_tables(self.connection())
 
     def _check_small_tables(self, connection: sqlite3.Connection) -> None:
-        """Compares the small tables with their indexes: a topic that is missing from its index would be made anew, without its records."""
+        """Compares small tables with their indexes: a topic lost from an index would be made anew, empty."""
         for table in ("topic", "partition", "writer"):
             [report] = connection.execute(f"pragma integrity_check({table})").fetchone()
             if report != "ok":
@@ -81,7 +81,7 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that excludes other writers: all of it is on disk when the block ends, or none of it."""
+        """A transaction that excludes other writers: when the block ends, all of it is on disk, or none."""
         with self._translate_errors():
             connection = self.connection()
             try:
@@ -146,7 +146,7 @@ class Store:
 
 
 def _upgrade(connection: sqlite3.Connection) -> None:
-    """Brings the tables of an earlier version up to date. What is in them stays as it is: old topics have no partitioner and no identity."""
+    """Updates the tables of an earlier version. Old topics stay without partitioner and identity."""
     connection.execute("begin immediate")
     if connection.execute("pragma user_version").fetchone()[0] < VERSION:  # no other process did it meanwhile
         connection.execute("alter table topic add column partitioner text")
@@ -156,7 +156,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
 
 
 def _to_wal(connection: sqlite3.Connection) -> None:
-    """Changes the journal mode, for which SQLite does not wait by itself when another process is doing the same."""
+    """Changes the journal mode. SQLite does not wait by itself while another process does the same."""
     for attempt in range(200):
         try:
             connection.execute("pragma journal_mode=wal")

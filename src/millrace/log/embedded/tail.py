@@ -1,7 +1,7 @@
 """The tail of a topic: records are yielded as they are appended.
 
-Reads from where each partition was left to its end of now, at most `OFFSETS_PER_READ` at a time, so that one partition with much to read does not keep
-the others waiting.
+Reads from where each partition was left to its end of now, at most `OFFSETS_PER_READ` at a time, so that one
+partition with much to read does not keep the others waiting.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +29,7 @@ class Readable(Protocol):
 def follow(
     log: Readable, topic: str, start: Literal["begin", "end"] | Mapping[int, int], wait: Callable[[], bool]
 ) -> Iterator[tuple[int, Records]]:
-    """Yields records as they come, in pieces; partitions left out of `start`, or made later, are read from their beginning."""
+    """Yields records as they arrive; partitions that `start` lacks, or made later, from their beginning."""
     positions = {
         **log.start_offsets(topic),
         **(log.end_offsets(topic) if start == "end" else {} if start == "begin" else dict(start)),

@@ -1,6 +1,7 @@
 """The tables `topic`, `partition` and `identity`: how each topic is declared, and where its partitions are.
 
-Rows are made together with their topic. Afterwards only a topic's retention and how far its partitions reach ever change.
+Rows are made together with their topic. Afterwards only a topic's retention and how far its partitions reach
+ever change.
 """
 
 import uuid
@@ -22,7 +23,7 @@ class StoredTopic:
     name: str
     store: Store
     partition_ids: list[int]
-    """The id of each partition, in the order of their numbers; adjacent, because a topic's partitions are made together."""
+    """The ids of partitions by number; adjacent, because a topic's partitions are made together."""
     partitioner: Partitioner
 
 
@@ -69,7 +70,7 @@ def describe(topic: StoredTopic) -> TopicInfo:
 
 
 def read_identity(topic: StoredTopic) -> str | None:
-    """What tells a topic from another of the same name; None: an earlier version made it, and drew nothing."""
+    """What tells a topic from another of the same name; None: an earlier version made the topic."""
     with topic.store.reading() as connection:
         row = connection.execute(
             "select i.id from identity i join topic t on t.id = i.topic where t.name=?", (topic.name,)
@@ -80,7 +81,7 @@ def read_identity(topic: StoredTopic) -> str | None:
 def ensure_topic(
     store: Store, name: str, partitions: int, wanted: TopicFormat, retention: int | None
 ) -> None:
-    """Creates the topic unless it exists; `TopicMismatch` if it exists with another declaration. Its retention becomes the one given."""
+    """Creates the topic, or compares declarations (`TopicMismatch`); its retention becomes the one given."""
     with store.reading() as connection:
         known = _read_declaration(connection, name)
     if known is None:
@@ -119,7 +120,7 @@ def _create_topic(
 
 
 def _check_partitioner(store: Store, topic: str, recorded: object) -> Partitioner:
-    """The recorded partitioner. To guess at one that is not known would put updates of a key where the key is not."""
+    """The recorded partitioner. A wrong guess would put updates of a key into another partition."""
     if recorded is None:
         return UNRECORDED
     for known in get_args(Partitioner):

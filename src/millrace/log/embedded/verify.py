@@ -1,4 +1,4 @@
-"""Verifies an embedded log: compares every chunk with its checksum and its neighbours, and lets SQLite check its files."""
+"""Verifies an embedded log: chunks against their checksums and neighbours, and the files by SQLite."""
 
 from __future__ import annotations
 

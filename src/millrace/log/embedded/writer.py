@@ -1,7 +1,8 @@
 """Commits to the embedded log: several topics and the marker in one transaction of SQLite.
 
-Each writer's name has a row in the table `writer`: its epoch, and the last marker. Taking over a name raises the epoch. A commit compares
-the epoch inside its transaction, so a writer that was replaced is fenced however long it slept:
+Each writer's name has a row in the table `writer`: its epoch, and the last marker. Taking over a name raises
+the epoch. A commit compares the epoch inside its transaction, so a writer that was replaced is fenced however
+long it slept:
 
     A takes over: epoch 1        A commits marker 4
     B takes over: epoch 2, and reads marker 4

@@ -1,4 +1,4 @@
-"""Errors of brokers and clients: which may pass and are waited out, for how long, and what the others mean to the user."""
+"""Errors of brokers: which may pass and are waited out, how long, and what the others mean to the user."""
 
 import logging
 import re
@@ -63,10 +63,12 @@ FATAL_ERRORS = {
     "a record is larger than its topic takes": _SIZE_ERRORS,
     "a request that brokers cannot grant": _INVALID_REQUESTS,
 }
-"""The errors that end a run, by what they mean. Every other error may pass, and its request is repeated within `kafka.wait`."""
+"""The errors that end a run, by meaning. After any other, the request is repeated within `kafka.wait`."""
 _FATAL_CODES = frozenset[int]().union(*FATAL_ERRORS.values())
 _EXPIRED_PRODUCERS = {KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID}
-"""Brokers have forgotten a transactional id that wrote nothing for a week (`transactional.id.expiration.ms`)."""
+"""Brokers have forgotten a transactional id that wrote nothing for a week
+(`transactional.id.expiration.ms`).
+"""
 
 
 class BrokerErrors:
@@ -85,7 +87,8 @@ class BrokerErrors:
             self._last_error = error
 
     def retry(self, action: str, call: Callable[[], T], *, poll: Callable[[], object] = lambda: None) -> T:
-        """Calls until the call succeeds. An error that may pass is waited out, with a warning; any other is raised.
+        """Calls until the call succeeds. An error that may pass is waited out, with a warning; any other is
+        raised.
 
         `poll` lets the client deliver the errors of its own thread to `record`.
         """
@@ -108,7 +111,7 @@ class BrokerErrors:
                 return result
 
     def raise_if_denied(self) -> None:
-        """Raises if a client reported an error that does not pass: a wrong password, or a certificate that is not trusted."""
+        """Raises if a client reported an error that does not pass: wrong password, untrusted certificate."""
         error = self._last_error
         if error is not None and (
             error.code() in _AUTHENTICATION_ERRORS or (error.code() == KafkaError._SSL and not self._reached)
@@ -119,7 +122,7 @@ class BrokerErrors:
             )
 
     def check_waiting(self, started: float, error: KafkaError | None, *, has_logged: bool) -> bool:
-        """Warns once that brokers are waited for, and returns whether it has; `LogUnreachable` after `kafka.wait`."""
+        """Warns once that brokers are waited for; whether it has. `LogUnreachable` after `kafka.wait`."""
         elapsed = time.monotonic() - started
         reason = "" if error is None else f" ({_error_text(self._last_error or error)})"
         if elapsed * 1000 > self.wait_ms:
@@ -168,8 +171,8 @@ def is_transient(error: KafkaError) -> bool:
 def needs_new_producer(error: KafkaError) -> bool:
     """Whether this producer can do nothing more: another may have fenced it, or brokers have forgotten it.
 
-    A producer that was fenced while it was idle only shows it by accepting no more records (`_STATE`). The writer then looks up who owns
-    the name, before a new producer repeats the transaction.
+    A producer that was fenced while it was idle only shows it by accepting no more records (`_STATE`). The
+    writer then looks up who owns the name, before a new producer repeats the transaction.
     """
     codes = _FENCED_ERRORS | _EXPIRED_PRODUCERS | {KafkaError._STATE, KafkaError._FATAL}
     return error.code() in codes or error.fatal()

@@ -63,7 +63,7 @@ FAST_PRODUCER_SETTINGS: dict[str, str | int | bool] = {
     "batch.size": BATCH_BYTES,
     "message.max.bytes": 1_000_000_000,
 }
-"""The topic limits how large a record may be (`KafkaLog.max_record_bytes`), not the client library's default."""
+"""The topic limits how large a record may be (`KafkaLog.max_record_bytes`), not the client library."""
 
 
 class _DebugLogger:
@@ -105,7 +105,7 @@ class Clients:
         return _make_client(AdminClient, self._merge_settings({}, {}))
 
     def consumer(self, prefetch_share: float = 1.0) -> Consumer:
-        """A reader of committed records. `prefetch_share`: which part of the usual amount it fetches ahead."""
+        """A reader of committed records, which fetches so much of the usual amount ahead."""
         prefetch = {
             name: max(1, int(int(FAST_CONSUMER_SETTINGS[name]) * prefetch_share))
             for name in ("queued.min.messages", "queued.max.messages.kbytes")
@@ -115,7 +115,7 @@ class Clients:
         )
 
     def producer(self, *, transactional_id: str | None = None, timeout_ms: int | None = None) -> Producer:
-        """An idempotent producer; with an id, transactional. `timeout_ms`: how long a record, or a transaction, may take."""
+        """An idempotent producer; with an id, transactional. `timeout_ms`: of a record or transaction."""
         if transactional_id is None:
             return _make_client(
                 Producer,

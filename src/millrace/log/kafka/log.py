@@ -1,7 +1,8 @@
 """The log on Kafka: its contract, carried out by the modules beside this one.
 
-Topics and offsets are asked of brokers by `topics`; ranges are read by `reader`; records are sent by `producer`, and committed in a
-transaction by `transactions`. What each topic holds is published in `millrace.schemas` (`published_schemas`).
+Topics and offsets are asked of brokers by `topics`; ranges are read by `reader`; records are sent by
+`producer`, and committed in a transaction by `transactions`. What each topic holds is published in
+`millrace.schemas` (`published_schemas`).
 """
 
 import logging
@@ -35,18 +36,19 @@ from millrace.topics import Topic, check_name
 
 _log = logging.getLogger("millrace.kafka")
 _MAX_READERS = 1_024
-"""How many partitions are held open at a time. With fewer than a run reads, each batch would open every one of them anew."""
+"""How many partitions are held open. With fewer than a run reads, each batch would open all of them anew."""
 _FULL_PREFETCH_READERS = 64
-"""With more readers than this, each fetches less ahead, so that together they hold as much (2 GiB at most)."""
+"""With more readers than this, each fetches less ahead, so that together they hold no more (2 GiB)."""
 _SETTLE_SECONDS = 2.0
-"""Seconds that another process may take between creating a topic and publishing its schema, and brokers to show a commit to readers."""
+"""How long another process may take to publish the schema of its new topic, and brokers to show a commit."""
 
 
 class KafkaLog:
     """A `Log` on Kafka.
 
-    An append is idempotent and waits for all replicas in sync, but it is not a transaction: if it fails, some of the records may be there,
-    and a second attempt appends them twice. Results are committed by a writer, so they are there exactly once.
+    An append is idempotent and waits for all replicas in sync, but it is not a transaction: if it fails, some
+    of the records may be there, and a second attempt appends them twice. Results are committed by a writer,
+    so they are there exactly once.
     """
 
     def __init__(self, url: str, settings: KafkaSettings | None = None) -> None:
@@ -68,7 +70,7 @@ class KafkaLog:
         self._schemas = PublishedSchemas(self)
 
     def ensure(self, topic: Topic) -> None:
-        """Creates the topic, or checks that the one that is there is the same; its retention is brought up to date."""
+        """Creates the topic, or checks that the existing one is the same; updates its retention."""
         self._ensure(topic.name, Schema.of_topic(topic), topic.replicas)
 
     def ensure_raw(self, name: str, *, partitions: int = 1, retention: int | None = None) -> None:
@@ -135,7 +137,7 @@ class KafkaLog:
                 time.sleep(0.1)
 
     def read_available(self, topic: str, partition: int, start: int, wait: float) -> tuple[Records, int]:
-        """The committed records from `start` on that arrive within `wait` seconds, and the offset up to which those are all."""
+        """The committed records within `wait` seconds, and the offset up to which those are all."""
         self._topics.check_partition(topic, partition)
         with self._open_reader(topic, partition, str(start)) as reader:
             return reader.read_available(start, wait)
@@ -145,7 +147,7 @@ class KafkaLog:
         return self._topics.identity(topic)
 
     def max_record_bytes(self, topic: str) -> int:
-        """`max.message.bytes` of the topic, or `message.max.bytes` of the client where that is set and smaller."""
+        """`max.message.bytes` of the topic, or `message.max.bytes` of the client if that is smaller."""
         topic_max = self._topics.max_record_bytes(topic) or sending.DEFAULT_MAX_RECORD_BYTES
         return topic_max if self._client_max_bytes is None else min(topic_max, self._client_max_bytes)
 
@@ -173,7 +175,8 @@ class KafkaLog:
         return follow(self, topic, start, wait)
 
     def expire(self, now: int, *, elapsed: int | None = None) -> None:
-        """Removes what is older than its topic's retention from topics with a published schema; brokers would do so a segment at a time.
+        """Removes what is older than its topic's retention from topics with a published schema; brokers would
+        do so a segment at a time.
 
         A topic whose brokers do not answer at once is left for the next time.
         """
@@ -220,12 +223,13 @@ class KafkaLog:
         return parts
 
     def marker(self, name: str) -> markers.CommitMarker | None:
-        """The last marker committed under a name, read after every transaction that has begun by now has ended.
+        """The last marker committed under a name, read once all transactions have ended that are open now.
 
-        Until then the marker may be hidden: a reader of committed records sees nothing behind the first open transaction.
+        Until then the marker may be hidden: a reader of committed records sees nothing behind the first open
+        transaction.
 
             offset 7    marker 41 of writer A              committed
-            offset 8    marker 12 of writer B              open: B was killed, and brokers abort it after `TRANSACTION_MS`
+            offset 8    marker 12 of writer B              open: B was killed; aborted after `TRANSACTION_MS`
             offset 9    marker 42 of writer A              committed, but readers see only offsets below 8
 
         If A started again now and believed that 41 was its last marker, it would write batch 42 twice.
@@ -254,8 +258,9 @@ class KafkaLog:
     def _ensure(self, name: str, wanted: Schema, replicas: int | None) -> None:
         """Creates or adopts a topic, or compares it with the schema that is published.
 
-        Creating a topic and publishing its schema are two steps, and another process may be between them. So a topic without a
-        schema that was not created here gets a moment; after that it is one that others made, and it is declared here for the first time.
+        Creating a topic and publishing its schema are two steps, and another process may be between them. So
+        a topic without a schema that was not created here gets a moment; after that it is one that others
+        made, and it is declared here for the first time.
         """
         known = self._schemas.find(name)
         created = not self._topics.exists(name) and self._create(name, wanted, replicas)
@@ -282,7 +287,7 @@ class KafkaLog:
         )
 
     def _compare(self, name: str, wanted: Schema, known: Schema) -> None:
-        """Refuses a declaration that contradicts the published schema; publishes what it adds: fields, partitions, another retention."""
+        """Refuses a contradiction to the published schema; publishes added fields and another retention."""
         actual = self._topics.partitions(name)
         partitions = wanted.partitions if wanted.partitions == actual else known.partitions
         declarations.check_declaration(
@@ -296,7 +301,7 @@ class KafkaLog:
             self._schemas.publish(name, merged)
 
     def _declare(self, name: str, wanted: Schema, *, created: bool) -> None:
-        """Publishes the schema of a new topic, or of one that others made and that is declared here for the first time."""
+        """Publishes the schema of a new topic, or the first schema of one that others made."""
         actual = self._topics.partitions(name)
         if not created and wanted.envelope:
             declarations.check_declaration(
@@ -319,7 +324,7 @@ class KafkaLog:
 
     @contextmanager
     def _open_reader(self, topic: str, partition: int, wanted_range: str) -> Iterator[PartitionReader]:
-        """The reader of a partition, locked. Its errors are completed with the offsets that the partition holds."""
+        """The reader of a partition, locked. Its errors get the offsets that the partition holds."""
         with self._lock:
             try:
                 yield self._reader(topic, partition)

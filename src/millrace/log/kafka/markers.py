@@ -1,7 +1,7 @@
 """Markers: what each writer has committed last, as records of the compacted topic `millrace.markers`.
 
-A marker is written in the same transaction as the records it stands for, so both are there or neither. The offsets of a consumer group could be
-committed in a transaction, too, but they expire.
+A marker is written in the same transaction as the records it stands for, so both are there or neither. The
+offsets of a consumer group could be committed in a transaction, too, but they expire.
 """
 
 import time
@@ -49,8 +49,8 @@ def last_marker(name: str, begin: int, end: int, read: Callable[[int, int], Reco
 def await_settled(end: int, settled: Callable[[], int], *, wait_ms: int) -> None:
     """Returns when every transaction that had begun before offset `end` has ended.
 
-    A marker may lie behind the open transaction of another writer, where readers do not see it (worked example: `KafkaLog.marker`).
-    `settled` returns the offset before which all transactions have ended.
+    A marker may lie behind the open transaction of another writer, where readers do not see it (worked
+    example: `KafkaLog.marker`). `settled` returns the offset before which all transactions have ended.
     """
     deadline = time.monotonic() + wait_ms / 1000
     while settled() < end:

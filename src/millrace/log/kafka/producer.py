@@ -15,7 +15,7 @@ DeliveryCallback = Callable[[KafkaError | None, Message], None]
 DEFAULT_MAX_RECORD_BYTES = 1_000_000
 """The largest record where brokers do not answer the question for it: a little less than their default."""
 BATCH_BYTES = 1 << 20
-"""Bytes that the client library puts into one batch. For a topic with a smaller limit, records are flushed earlier."""
+"""Bytes in one batch of the client library. For a topic with a smaller limit, records are flushed earlier."""
 
 
 class PartitionRecords(NamedTuple):
@@ -30,7 +30,7 @@ class PartitionRecords(NamedTuple):
 
 
 class PartitionSplitter:
-    """Cuts batches by partition. Remembers whose turn it is among the partitions, for records without a key."""
+    """Cuts batches by partition, and remembers whose turn it is, for records without a key."""
 
     def __init__(self) -> None:
         self._next_turns: dict[str, int] = {}
@@ -43,7 +43,9 @@ class PartitionSplitter:
         partitioner: Partitioner,
         end_offsets: Callable[[str], dict[int, int]],
     ) -> list[tuple[int, OutgoingRecords]]:
-        """The records of each partition. The first turn in a topic follows from `end_offsets`, so that processes do not all begin with partition 0."""
+        """The records of each partition. The first turn in a topic follows from `end_offsets`, so that
+        processes do not all begin with partition 0.
+        """
         if not len(batch):
             return []
         if topic not in self._next_turns:
@@ -59,7 +61,7 @@ class PartitionSplitter:
 
 
 def check_sizes(topic: str, batch: OutgoingRecords, max_bytes: int) -> None:
-    """Refuses, before anything is sent, a batch with a record that brokers would refuse. Key and headers count."""
+    """Refuses a batch with a record that is too large, before anything is sent. Key and headers count."""
     size = int(record_sizes(batch).max(initial=0))
     if size > max_bytes:
         raise LogError(
@@ -71,8 +73,8 @@ def check_sizes(topic: str, batch: OutgoingRecords, max_bytes: int) -> None:
 def send(producer: Producer, part: PartitionRecords, now: int | None, on_delivery: DeliveryCallback) -> None:
     """Queues records in a producer, which sends them in the background; waits while its queue is full.
 
-    Brokers compare the limit of a topic with whole batches. So where it is smaller than a usual batch, records are flushed before they
-    could fill a batch that is too large.
+    Brokers compare the limit of a topic with whole batches. So where it is smaller than a usual batch,
+    records are flushed before they could fill a batch that is too large.
     """
     topic, partition, records, max_bytes = part
     sizes = record_sizes(records).tolist() if max_bytes < BATCH_BYTES else repeat(0)
@@ -101,13 +103,13 @@ def send(producer: Producer, part: PartitionRecords, now: int | None, on_deliver
 
 
 def _flush(producer: Producer) -> None:
-    """Returns when all is delivered or has failed. Waits a second at a time, so that Ctrl-C is noticed in between."""
+    """Returns when all is delivered or has failed. Waits by the second, so that Ctrl-C is noticed."""
     while producer.flush(1):
         pass
 
 
 def to_timestamp(now: int | None) -> int:
-    """An append time for the client library, for which 0 means "now": so the very first millisecond of 1970 becomes the second."""
+    """An append time for the client library, for which 0 means "now": millisecond 0 of 1970 becomes 1."""
     return 0 if now is None else max(1, now)
 
 

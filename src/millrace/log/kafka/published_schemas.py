@@ -1,7 +1,9 @@
-"""The schemas that `millrace.schemas` holds now: read as far as the topic is written, published and withdrawn.
+"""The schemas that `millrace.schemas` holds now: read as far as the topic is written, published and
+withdrawn.
 
-The topic is compacted, and the newest usable record of each key counts. It is untrusted: a record counts only if it keeps codec, type, envelope
-and partitioner of the one before and adds fields at the end, so that nobody changes how records that are there are read.
+The topic is compacted, and the newest usable record of each key counts. It is untrusted: a record counts only
+if it keeps codec, type, envelope and partitioner of the one before and adds fields at the end, so that nobody
+changes how records that are there are read.
 """
 
 import threading
@@ -19,7 +21,7 @@ from millrace.log.partitioning import NEW_TOPICS
 from millrace.topics import check_name
 
 FRESH_SECONDS = 5.0
-"""Seconds for which partitioners are used without looking for newer schemas. They only change where a topic is deleted and made anew."""
+"""Seconds for which partitioners are used unchecked. They change only where a topic is made anew."""
 
 
 class SchemaLog(Protocol):
@@ -66,7 +68,7 @@ class PublishedSchemas:
         return dict(self._schemas)
 
     def partitioner_of(self, topic: str, batch: OutgoingRecords, partitions: int) -> Partitioner:
-        """The partitioner recorded with a topic; for one that nobody declared, that of Kafka's Java client."""
+        """The partitioner recorded with a topic; that of Kafka's Java client where nobody declared it."""
         if batch.keys is None or batch.partitions is not None or partitions == 1:
             return NEW_TOPICS  # no key of the batch is placed
         if time.monotonic() - self._read_at > FRESH_SECONDS:
@@ -80,7 +82,7 @@ class PublishedSchemas:
         self._append(topic, schema.to_json())
 
     def withdraw(self, topic: str) -> None:
-        """Forgets the schema of a topic that no longer exists, so that the new topic of that name may hold something else."""
+        """Forgets the schema of a deleted topic, so that a new one of that name may hold something else."""
         self._append(topic, None)
 
     def _append(self, topic: str, value: bytes | None) -> None:

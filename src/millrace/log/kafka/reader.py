@@ -1,14 +1,15 @@
 """Ranges of a partition as columns, by a consumer that keeps its position between two ranges.
 
-A consumer fetches ahead, so the range that follows the last one has mostly arrived already. Offsets have gaps: the end of each transaction
-takes one, aborted records and records that compaction removed leave theirs. So the number of records does not tell when a range is complete. It is
-complete when a record beyond its end was seen, or the end of the partition.
+A consumer fetches ahead, so the range that follows the last one has mostly arrived already. Offsets have
+gaps: the end of each transaction takes one, aborted records and records that compaction removed leave theirs.
+So the number of records does not tell when a range is complete. It is complete when a record beyond its end
+was seen, or the end of the partition.
 
     offset   10  11  12  13  14  15          12 ends a transaction, 13 was aborted
     record    a   b   -   -   c   d
-    read [10, 13)    a b arrive; c (14) arrives and shows that nothing is left below 13. c is kept in `_unread`, the position is 13
+    read [10, 13)    a b arrive, then c at 14: nothing is left below 13. c is kept in `_unread`
     read [13, 15)    c comes from `_unread`, then d shows that the range is complete
-    read [15, 16)    d comes from `_unread`; with no record behind it, the client reports the end of the partition: `_end_seen` = 16
+    read [15, 16)    d comes from `_unread`; no record follows, and the client reports the end, 16
 """
 
 import gc
@@ -28,7 +29,9 @@ from millrace.log.kafka.broker_errors import BrokerErrors, is_transient
 MAX_MESSAGES = 20_000
 """The most messages that one call to the client returns."""
 MAX_SKIP = 20_000
-"""A consumer that is at most this far behind reads on instead of seeking: a seek waits for the last fetch request, up to a tenth of a second."""
+"""A consumer that is at most this far behind reads on instead of seeking: a seek waits for the last fetch
+request, up to a tenth of a second.
+"""
 _NO_END = 1 << 62
 _OFFSET_GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 _TOPIC_UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
@@ -45,11 +48,11 @@ class PartitionReader:
             broker_errors,
         )
         self._position: int | None = None
-        """Where the consumer stands; None while a range is incomplete, so that another attempt seeks to its start."""
+        """Where the consumer stands; None while a range is incomplete, so a retry seeks to its start."""
         self._unread: list[Message] = []
         """Messages beyond the last range."""
         self._end_seen = -1
-        """The end of the partition that the client reported last. It reports each end only once, so it must be remembered."""
+        """The end of the partition that the client reported last; it reports each end only once."""
 
     def read(self, start: int, end: int, get_end: Callable[[], int]) -> Records:
         """The committed records of `[start, end)`. `get_end` asks brokers where the partition ends now."""
@@ -80,7 +83,7 @@ class PartitionReader:
             return columns.records()
 
     def read_available(self, start: int, wait: float) -> tuple[Records, int]:
-        """The committed records from `start` on that arrive within `wait` seconds, and the offset up to which those are all."""
+        """The committed records within `wait` seconds, and the offset up to which those are all."""
         self._seek(start)
         columns = _Columns()
         with _gc_paused():
@@ -112,7 +115,7 @@ class PartitionReader:
         return messages or self._consumer.consume(1, 0.2)
 
     def _take_range(self, messages: list[Message], columns: "_Columns", start: int, end: int) -> int:
-        """Adds the records of the range to `columns` and keeps those beyond it. Returns the offset up to which the range is complete."""
+        """Adds records of the range to `columns`, keeps those beyond. Returns up to where it is complete."""
         events = (
             [message for message in messages if message.error() is not None]
             if any(map(Message.error, messages))
@@ -146,7 +149,7 @@ class PartitionReader:
 
 
 class _Columns:
-    """The parts of records, a list for each column, filled by `map` without a step of Python for each record."""
+    """The parts of records, a list for each column, filled by `map` without a Python step per record."""
 
     def __init__(self) -> None:
         self._offsets: list[NDArray[np.int64]] = []
@@ -181,7 +184,7 @@ def _to_headers(headers: list[tuple[str, bytes | None]] | None) -> Headers:
 
 @contextmanager
 def _gc_paused() -> Iterator[None]:
-    """Turns the garbage collector off, which the many short-lived messages would start for nothing: reading takes half the time."""
+    """Turns the garbage collector off, which many short-lived messages start for nothing: half the time."""
     if not gc.isenabled():
         yield
         return

@@ -1,8 +1,10 @@
-"""The schema of a topic: a record of the compacted topic `millrace.schemas`, with which anyone can decode the topic without millrace.
+"""The schema of a topic: a record of the compacted topic `millrace.schemas`, with which anyone can decode the
+topic without millrace.
 
-The key is the topic's name, the value JSON: how records are encoded (`codec`, `envelope`), the full name of the protobuf type (`type`), and, in
-base64, a `google.protobuf.FileDescriptorSet` with everything that the type and the envelope need (`descriptors`). `partitioner` says how
-keys are placed on partitions: `murmur2`, as by Kafka's Java client. Records of earlier versions lack it: they placed keys by `millrace-hash`.
+The key is the topic's name, the value JSON: how records are encoded (`codec`, `envelope`), the full name of
+the protobuf type (`type`), and, in base64, a `google.protobuf.FileDescriptorSet` with everything that the
+type and the envelope need (`descriptors`). `partitioner` says how keys are placed on partitions: `murmur2`,
+as by Kafka's Java client. Records of earlier versions lack it: they placed keys by `millrace-hash`.
 """
 
 import base64
@@ -42,7 +44,7 @@ class Schema(ControlRecord, frozen=True):
         return self.codec, self.type, self.fields, self.envelope
 
     def with_type_of(self, newer: "Schema") -> "Schema":
-        """The same with the type of a newer schema, which has more fields: a process of older code must not remove them."""
+        """The same with the type of a newer schema: a process of older code must not remove its fields."""
         return msgspec.structs.replace(self, fields=newer.fields, descriptors=newer.descriptors)
 
     @classmethod
@@ -53,7 +55,7 @@ class Schema(ControlRecord, frozen=True):
         return schema
 
     def can_replace(self, old: "Schema | None") -> bool:
-        """Whether it may replace the one before: the same codec, type, envelope and partitioner, and fields only added at the end."""
+        """Whether it keeps codec, type, envelope and partitioner of the one before, and only adds fields."""
         if old is None or self == old:
             return True
         is_same_type = (self.codec, self.type, self.envelope) == (old.codec, old.type, old.envelope)

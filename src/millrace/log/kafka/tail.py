@@ -1,8 +1,9 @@
 """The tail of a topic on Kafka: records are yielded as soon as they are there.
 
-A tail does not read ranges to their ends. The last offset of a transaction holds no record, so a range `[10, 14)` that ends with a transaction yields the
-records 10 to 12, and its reader would then wait up to a tenth of a second until the broker confirms that offset 13 holds none. A tail yields 10 to
-12 at once, and learns about 13 later.
+A tail does not read ranges to their ends. The last offset of a transaction holds no record, so a range
+`[10, 14)` that ends with a transaction yields the records 10 to 12, and its reader would then wait up to a
+tenth of a second until the broker confirms that offset 13 holds none. A tail yields 10 to 12 at once, and
+learns about 13 later.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +31,7 @@ class TailableLog(Protocol):
 def follow(
     log: TailableLog, topic: str, start: Literal["begin", "end"] | Mapping[int, int], wait: Callable[[], bool]
 ) -> Iterator[tuple[int, Records]]:
-    """Yields records as they come, in pieces; partitions left out of `start`, or made later, are read from their beginning."""
+    """Yields records as they arrive; partitions that `start` lacks, or made later, from their beginning."""
     positions = {
         **log.start_offsets(topic),
         **(log.end_offsets(topic) if start == "end" else {} if start == "begin" else dict(start)),

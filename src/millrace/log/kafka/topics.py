@@ -1,4 +1,4 @@
-"""Topics and offsets, as brokers report them: which topics exist, where their partitions begin and end, what they accept."""
+"""Topics and offsets as brokers report them: which exist, where partitions begin and end."""
 
 import contextlib
 import logging
@@ -35,7 +35,7 @@ COMPACTED_SETTINGS = {
     "min.cleanable.dirty.ratio": "0.1",
     "retention.ms": "-1",
 }
-"""Segments are small, because brokers compact only closed ones, and these topics are read from the beginning."""
+"""Small segments, because brokers compact only closed ones, and these topics are read as a whole."""
 _DAY = 86_400_000
 
 
@@ -69,9 +69,11 @@ class Topics:
         return count
 
     def _await_partitions(self, topic: str) -> int:
-        """How many partitions a topic has that a broker does not know: a new topic reaches brokers one by one. 0: it does not exist.
+        """How many partitions a topic has that a broker does not know: a new topic reaches brokers one by
+        one. 0: it does not exist.
 
-        A topic that some broker lists is waited for within `kafka.wait`; one that this process has used before, for a few seconds.
+        A topic that some broker lists is waited for within `kafka.wait`; one that this process has used
+        before, for a few seconds.
         """
         started, has_logged = time.monotonic(), False
         missing = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"not every broker has heard of {topic!r} yet")
@@ -124,7 +126,7 @@ class Topics:
         return created
 
     def max_record_bytes(self, topic: str) -> int | None:
-        """The largest batch of records that a topic accepts (`max.message.bytes`); None: brokers do not answer that to this user."""
+        """The largest batch that a topic accepts (`max.message.bytes`); None: this user may not ask."""
         asked_at, limit = self._limits.get(topic, (-LIMIT_FRESH_SECONDS, None))
         if time.monotonic() - asked_at < LIMIT_FRESH_SECONDS:
             return limit
@@ -194,7 +196,7 @@ class Topics:
         )
 
     def offsets(self, topic: str, spec: OffsetSpec, *, committed: bool = True) -> dict[int, int]:
-        """An offset of each partition: the earliest, the latest, or the first at or after a time, -1 where there is none."""
+        """An offset of each partition: earliest, latest, or first at or after a time; -1: there is none."""
         wanted = {
             TopicPartition(self._brokers.kafka_name(topic), number): spec
             for number in range(self.partitions(topic))
@@ -226,7 +228,7 @@ class Topics:
     def _request_offsets(
         self, topic: str, wanted: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel
     ) -> dict[int, int]:
-        """One attempt to get offsets. A partition without a leader, or a broker that does not know the topic yet, is an error that may pass."""
+        """One attempt to get offsets. No leader, or a broker that does not know the topic yet, may pass."""
         futures = self._admin.list_offsets(
             dict(wanted), isolation_level=isolation, request_timeout=REQUEST_SECONDS
         )
@@ -241,7 +243,7 @@ class Topics:
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, error.args[0].str())) from error
 
     def await_visible(self, partitions: Collection[tuple[str, int]], *, within: float) -> None:
-        """Returns when a commit to these partitions can be read: brokers confirm a commit a moment before they show it to readers."""
+        """Returns when readers see a commit to these partitions, a moment after brokers confirmed it."""
         topic_partitions = [TopicPartition(topic, partition) for topic, partition in partitions]
 
         def offsets(isolation: IsolationLevel) -> dict[tuple[str, int], int]:
@@ -267,7 +269,7 @@ class Topics:
             )
 
     def remove_before(self, topic: str, offsets: Mapping[int, int]) -> None:
-        """Removes the records before an offset of each partition. Where that is not allowed, brokers remove them later, by whole segments."""
+        """Removes records before these offsets. Where not allowed, brokers do it by whole segments."""
         wanted = [
             TopicPartition(self._brokers.kafka_name(topic), number, offset)
             for number, offset in offsets.items()
@@ -289,7 +291,8 @@ class Topics:
         }
 
     def expire(self, topic: str, partitions: int, clock: tuple[int, int | None], retention: int) -> None:
-        """Removes records that are older than both the published retention and that of the brokers. One attempt: this is housekeeping.
+        """Removes records that are older than both the published retention and that of the brokers. One
+        attempt: this is housekeeping.
 
         `clock`: `now` and `elapsed` of `Log.expire`.
         """
@@ -362,7 +365,7 @@ class Topics:
         return self._broker_errors.retry(f"asking for topic {topic!r}", call, poll=self._refresh_metadata)
 
     def _refresh_metadata(self) -> None:
-        """Before another attempt: asks anew who leads each partition, as the client sends requests to the leader that it remembers."""
+        """Before another attempt: asks who leads each partition now, as the client remembers old leaders."""
         self._admin.poll(0)
         with contextlib.suppress(KafkaException):
             self._admin.list_topics(timeout=1)
@@ -378,7 +381,7 @@ _NO_ANSWER = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZ
 
 
 def _offset_of(future: "Future[Any]") -> int:
-    """The offset of an answer. While leadership moves, an answer may hold neither an offset nor an error: then the request is repeated."""
+    """The offset of an answer. While leadership moves it may hold none, and the request is repeated."""
     offset: int = future.result(2 * REQUEST_SECONDS).offset
     if offset <= OFFSET_INVALID:
         raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "the answer holds no offset"))
@@ -386,7 +389,7 @@ def _offset_of(future: "Future[Any]") -> int:
 
 
 def retention_settings(retention: int | None) -> dict[str, str]:
-    """The settings of a topic that keeps records for so long. Brokers remove whole segments, so a segment covers a quarter of it at most."""
+    """Settings of a topic. Brokers remove whole segments, so these cover a quarter of the retention."""
     if retention is None:
         return {"retention.ms": "-1"}
     return {"retention.ms": str(retention), "segment.ms": str(min(max(retention // 4, 60_000), 7 * _DAY))}

@@ -1,21 +1,26 @@
 """Commits a batch to Kafka: its records and its marker in one transaction (`KafkaWriter._transact`).
 
-All results, late rows, dead letters and the status of a batch are one transaction with the marker, a record of `millrace.markers` that holds
-the number of the batch. A run that starts again reads the marker and does not write that batch a second time.
+All results, late rows, dead letters and the status of a batch are one transaction with the marker, a record
+of `millrace.markers` that holds the number of the batch. A run that starts again reads the marker and does
+not write that batch a second time.
 
 Only one writer of a name may commit. Two mechanisms work together:
 
-    Kafka's fencing     A producer that begins with the same transactional id fences the older one, and aborts its open transaction. But
-                        brokers also fence a producer whose transaction took longer than `TRANSACTION_MS`, though nobody replaced it.
-    Epoch and owner     Each takeover writes a marker with a higher epoch and a random owner. A fenced writer reads the last marker: with another
-                        owner and no lower epoch it was replaced and raises `Fenced`; else it starts a new producer and repeats the commit.
+- Kafka fences a producer when another begins with the same transactional id, and aborts its open transaction.
+  But brokers also fence a producer whose transaction took longer than `TRANSACTION_MS`, though nobody
+  replaced it.
+- Each takeover commits a marker with a higher epoch and a random owner. A fenced writer reads the last
+  marker. If that has another owner and no lower epoch, the writer was replaced, and raises `Fenced`. Else it
+  starts a new producer and repeats the commit.
 
-    A takes over: epoch 1, owner a.  Commits 4.  Its machine sleeps while it commits 5.
-    B takes over: Kafka fences A and aborts 5.   B reads marker 4, writes (4, epoch 2, owner b), and commits 5 and 6.
-    A wakes up:   its commit of 5 is refused.    It reads (6, epoch 2, owner b), and raises `Fenced`. Batch 5 is there once.
+    12:00:00  A takes over (epoch 1, owner a), commits batch 4, begins to commit batch 5. Its machine sleeps.
+    12:00:20  B takes over: Kafka fences A and aborts its batch 5. B reads marker 4, commits the marker
+              (4, epoch 2, owner b), then batches 5 and 6.
+    12:01:30  A wakes up. Its commit is refused. It reads the marker (6, epoch 2, owner b), raises
+              `Fenced`, and batch 5 is in the log once.
 
-A commit whose answer is lost (the connection broke while brokers committed) is in doubt. It is never repeated blindly: if the last marker is
-the writer's own and not older than the batch, the batch is in the log.
+A commit whose answer is lost (the connection broke while brokers committed) is in doubt. It is never repeated
+blindly: if the last marker is the writer's own and not older than the batch, the batch is in the log.
 """
 
 import contextlib
@@ -88,10 +93,11 @@ class KafkaWriter:
             pass
 
     def _claim_name(self) -> bool:
-        """Commits a marker with a higher epoch. False: this writer was fenced meanwhile, and must read the last marker again.
+        """Commits a marker with a higher epoch. False: this writer was fenced meanwhile, and must read the
+        last marker again.
 
-        The older writer may have committed a batch after its marker was read here: it was not fenced yet, or it recovered from being fenced
-        because no newer marker was in the log.
+        The older writer may have committed a batch after its marker was read here: it was not fenced yet, or
+        it recovered from being fenced because no newer marker was in the log.
         """
         previous = self._log.marker(self._name) or CommitMarker(-1, 0, "")
         self._own_marker = CommitMarker(previous.marker, previous.epoch + 1, uuid.uuid4().hex)
@@ -151,7 +157,7 @@ class KafkaWriter:
                 return True
 
     def _transact(self, parts: PreparedRecords, marker: CommitMarker, now: int | None) -> None:
-        """The transaction itself: begins, sends records and marker, commits. Killed anywhere before the end, it leaves nothing."""
+        """Begins, sends records and marker, commits. A process killed before the end leaves nothing."""
         self._delivery.errors.clear()
         self._producer.begin_transaction()
         fault_points.at("begun")
@@ -198,9 +204,11 @@ class KafkaWriter:
                 ) from exception
 
     def _is_committed(self, marker: CommitMarker) -> bool:
-        """Whether a commit in doubt is in the log; `Fenced` if another writer has taken over. Replaces the producer.
+        """Whether a commit in doubt is in the log; `Fenced` if another writer has taken over. Replaces the
+        producer.
 
-        The marker is read twice. The new producer ends the old one's open transaction, so only the second answer is final.
+        The marker is read twice. The new producer ends the old one's open transaction, so only the second
+        answer is final.
         """
         self._check_owner(marker)
         self._producer = self._start_producer()
@@ -234,12 +242,12 @@ class KafkaWriter:
         return producer
 
     def _root_cause(self, error: KafkaError) -> KafkaError:
-        """Why a transaction failed: the error of a record that could not be delivered, rather than that the transaction must be aborted."""
+        """Why a transaction failed: the error of a record, if any, says more than "must be aborted"."""
         return self._delivery.errors[0] if self._delivery.errors and not needs_new_producer(error) else error
 
 
 def _kafka_error(exception: KafkaException | SystemError) -> KafkaError:
-    """The error of the client library. Python wraps one that is raised while deliveries are reported into a `SystemError`."""
+    """The error of the client library, also where Python wrapped it into a `SystemError`."""
     inner = exception.__cause__ if isinstance(exception, SystemError) else exception
     if not isinstance(inner, KafkaException):
         raise exception

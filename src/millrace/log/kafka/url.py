@@ -28,7 +28,7 @@ class Brokers:
         return self.prefix + topic
 
     def log_name(self, topic: str) -> str | None:
-        """The name in the log of one of Kafka's topics; None: it belongs to another log, or to Kafka or millrace themselves."""
+        """The name in the log of one of Kafka's topics; None: it belongs to another log, or is internal."""
         if not topic.startswith(self.prefix) or topic.startswith("__"):
             return None
         name = topic.removeprefix(self.prefix)
