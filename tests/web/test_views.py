@@ -46,7 +46,7 @@ def choose(page: Page, title: str) -> None:
 
 
 def point_at_the_middle(page: Page) -> Locator:
-    """The newest values of each cell."""
+    """The panel with details of the middle of the map."""
     details = page.locator("#details")
 
     def pointed() -> bool:
