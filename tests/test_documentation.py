@@ -19,7 +19,7 @@ from millrace.transit.jobs.emergency_stop import hard_stop
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "millrace"
-README = (ROOT / "README.md").read_text()
+README, ARCHITECTURE = (ROOT / "README.md").read_text(), (ROOT / "ARCHITECTURE.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["cli.md", "millrace.toml"])
@@ -112,3 +112,16 @@ def test_a_bare_make_lists_every_recipe() -> None:
     ).stdout
     phony = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[0].split()
     assert [line.split()[1] for line in listed.splitlines()] == phony
+
+
+def test_the_life_of_one_event_names_functions_of_its_files() -> None:
+    rows = re.findall(r"^\| [^|]+ \| (`[^|]+`) \| `([\w/.]+\.py)` \|$", ARCHITECTURE, re.MULTILINE)
+    steps = [(name, file) for names, file in rows for name in re.findall(r"`([\w.]+)`", names)]
+    assert len(steps) > 15
+    missing = [
+        (name, file)
+        for name, file in steps
+        for part in name.split(".")
+        if not re.search(rf"\b(?:def|class) {part}\b", (PACKAGE / file).read_text())
+    ]
+    assert missing == []
