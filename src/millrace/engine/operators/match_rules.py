@@ -113,7 +113,7 @@ class MatchRulesOperator:
         )
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """One batch: refuse rules that are no rules or one too many, judge rows, follow every rule over the rows of its time."""
+        """One batch: refuse invalid rules and those beyond the limit, judge rows, follow every rule over the rows of its time."""
         blocks, names, excess = self._limit_rules(state, blocks)
         batch = self.rows.take(state, body, blocks, self._judge)
         outcome = self._follow_rules(batch)

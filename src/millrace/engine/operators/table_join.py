@@ -67,7 +67,7 @@ class TableJoinOperator:
         return batch.result(self.versions.append(state, newest), joined)
 
     def _find_versions(self, ordered: pl.DataFrame, version: int) -> pl.DataFrame:
-        """The versions among rows in order; of those at the same time the last. A null key is no key."""
+        """The versions among rows in order; of those at the same time the last. Rows with a null key have no version."""
         keys = list(self.node.keys)
         has_key = pl.all_horizontal(pl.col(key).is_not_null() for key in keys)
         versions = (
