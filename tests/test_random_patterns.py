@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.durations import END_OF_STREAM
 from millrace.engine import state
 from millrace.errors import DefinitionError, PatternFailed
-from millrace.patterns.cep.matcher import END_OF_STREAM, Key, Matcher
+from millrace.patterns.cep.matcher import Key, Matcher
 from millrace.patterns.cep.partial_matches import PartialMatches
 from millrace.testing.model.pattern_stream import PatternStream, ShownMatch
 from millrace.testing.script import OnEngine, OnModel

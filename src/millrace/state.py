@@ -29,7 +29,7 @@ __all__ = ["ListState", "MapState", "ValueState", "list", "map", "value"]
 
 T = TypeVar("T", default=Any)
 K = TypeVar("K", default=Any)
-NO_EXPIRY = 2**62
+NO_EXPIRY = durations.END_OF_STREAM
 """When values without a time to live end."""
 
 

@@ -92,7 +92,7 @@ class IngestionTime(Watermark):
 
     idle: int | None = None
     delay: int = 0
-    ahead: int = 2**62
+    ahead: int = durations.END_OF_STREAM
     is_capped_by_ingestion = True
 
     def clock(self) -> pl.Expr:

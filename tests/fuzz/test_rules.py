@@ -13,9 +13,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from millrace.durations import END_OF_STREAM
 from millrace.errors import DefinitionError, MillraceError
 from millrace.graph.build.rules import MatchRules
-from millrace.patterns.cep.matcher import END_OF_STREAM
 from patterns.random_patterns import a_pattern
 
 CASES, SEED = int(os.environ.get("FUZZ_CASES", "300")), int(os.environ.get("FUZZ_SEED", "0"))

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace import patterns
+from millrace.durations import END_OF_STREAM
 from millrace.errors import DefinitionError, PatternFailed, StateMismatch
 from millrace.patterns import Pattern, avg, first, last, previous
 from millrace.patterns.cep import encoding
-from millrace.patterns.cep.matcher import END_OF_STREAM, MATCH, STEP, Key, Matcher
+from millrace.patterns.cep.matcher import MATCH, STEP, Key, Matcher
 from millrace.patterns.cep.partial_matches import PartialMatches
 from millrace.testing.transcripts import patterns as transcripts
 from patterns.random_patterns import a_nested_pattern, a_pattern, some_events

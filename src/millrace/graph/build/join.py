@@ -6,7 +6,7 @@ So a join has the windows, triggers, lateness and corrections of an aggregation,
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -16,6 +16,7 @@ from millrace import aggregates, durations, graph, panes
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.graph.build.aggregate import build_aggregation
+from millrace.graph.build.rows_only import require_rows
 from millrace.topics import SYSTEM_COLUMNS
 
 JoinType: TypeAlias = Literal["inner", "left", "right", "full"]
@@ -289,7 +290,8 @@ def build_interval_join(
 ) -> IntervalJoin:
     """Pairs of rows with the same key, the right one's time less the left one's in `[lower, upper)`."""
     check_join_type(how)
-    refuse_panes((left, right), "join(within=...)")
+    for side in (left, right):
+        require_rows(side.node, f"{side.text}.join(within=...)", takes="rows of topics")
     lower, upper = (durations.parse_bounded(bound, name="within") for bound in within)
     if lower >= upper:
         raise DefinitionError(
@@ -316,7 +318,8 @@ def build_table_join(left: JoinSide, table: TableSide, how: JoinType, suffix: st
         raise DefinitionError(
             f"how={how!r}: the rows of a stream are joined with a table, whose rows have no end; use 'inner' or 'left'"
         )
-    refuse_panes((left, table), "join(table)")
+    for side in (left, table):
+        require_rows(side.node, f"{side.text}.join(table)", takes="rows of topics")
     node, names = union_sides(left, table), result_names(left, table, suffix)
     return TableJoin(
         (node,),
@@ -328,16 +331,6 @@ def build_table_join(left: JoinSide, table: TableSide, how: JoinType, suffix: st
         tuple(tuple(side.columns) for side in (left, table)),
         table.keys,
     )
-
-
-def refuse_panes(sides: Sequence[JoinSide], call: str) -> None:
-    """Refuses panes, which may still be refined."""
-    for side in sides:
-        for edge in graph.edges(graph.Union((side.node,), side.node.schema)):
-            if edge.read is None:
-                raise DefinitionError(
-                    f"{call} takes rows of topics, but {side.text} groups panes, which may still be refined; write them to a topic and read that"
-                )
 
 
 def side_columns(names: tuple[Mapping[str, str], Mapping[str, str]]) -> list[pl.Expr]:

@@ -8,6 +8,7 @@ import polars as pl
 
 from millrace import graph, panes
 from millrace.errors import DefinitionError
+from millrace.graph.build.rows_only import require_rows
 from millrace.patterns import Pattern, RowPattern, parse_match_recognize
 from millrace.patterns.cep.matcher import Matcher, check_types
 from millrace.patterns.cep.select import check_select
@@ -27,7 +28,7 @@ def build_match(
     unbounded: bool = True,
 ) -> graph.MatchPattern:
     """The node of a pattern; refuses those that rows cannot answer and, where the stream is `endless`, those that cannot run for ever."""
-    _refuse_panes(source, f"match({pattern})")
+    require_rows(source, f"match({pattern})")
     if not isinstance(pattern, Pattern):
         raise DefinitionError(f"match({pattern!r}) is not a pattern; make one with mr.pattern(...)")
     pattern.check(stream=unbounded)
@@ -53,19 +54,10 @@ def build_match_recognize(
     from millrace.patterns.sql.streams import result_schema
 
     row_pattern = parse_match_recognize(clause) if isinstance(clause, str) else clause
-    _refuse_panes(source, f"match_recognize({row_pattern.text})")
+    require_rows(source, f"match_recognize({row_pattern.text})")
     check_types(source.schema)
     schema = result_schema(row_pattern, source.schema, keys, endless=unbounded)
     return graph.MatchRecognize((source,), schema, keys, row_pattern)
-
-
-def _refuse_panes(source: graph.Node, call: str) -> None:
-    for edge in graph.edges(graph.Union((source,), source.schema)):
-        if edge.read is None:
-            raise DefinitionError(
-                f"{call} takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
-                "write them to a topic and match that"
-            )
 
 
 def build_deduplication(
@@ -73,11 +65,7 @@ def build_deduplication(
 ) -> graph.Deduplication:
     """The node of a deduplication; refuses panes, and columns that rows do not have."""
     call = f"deduplicate({', '.join(map(repr, columns))})"
-    for edge in graph.edges(graph.Union((source,), source.schema)):
-        if edge.read is None:
-            raise DefinitionError(
-                f"{call} takes rows of topics, but here come panes of an aggregation, each of which is there once; deduplicate before it"
-            )
+    require_rows(source, call, takes="rows of topics", remedy="deduplicate before the aggregation")
     for column in columns:
         if column not in source.schema:
             raise DefinitionError(
@@ -92,12 +80,8 @@ def build_process(
 ) -> graph.Process:
     """The node of a processor; refuses panes, and columns that results have anyway."""
     inputs = (source,) if broadcast is None else (source, broadcast)
-    for edge in (edge for node in inputs for edge in graph.edges(graph.Union((node,), node.schema))):
-        if edge.read is None:
-            raise DefinitionError(
-                f"process({processor}) takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
-                "write them to a topic and process that"
-            )
+    for node in inputs:
+        require_rows(node, f"process({processor})")
     system = {"event_time": pl.Int64(), **panes.COLUMNS}
     columns = checked_outputs(processor, keys, frozenset({*system, *graph.TIME_COLUMNS}))
     key_columns = {key: source.schema[key] for key in keys}

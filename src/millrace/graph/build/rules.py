@@ -14,6 +14,7 @@ import yaml
 
 from millrace import graph, panes
 from millrace.errors import DefinitionError
+from millrace.graph.build.rows_only import require_rows
 from millrace.patterns import declared
 from millrace.patterns.cep.matcher import MATCH, STEP, Matcher, check_types
 from millrace.topics import SYSTEM_COLUMNS
@@ -117,10 +118,7 @@ def build_match_rules(
 ) -> MatchRules:
     """The node of rules over rows."""
     for node, contents in ((source, "rows"), (rules, "rules")):
-        if any(edge.read is None for edge in graph.edges(graph.Union((node,), node.schema))):
-            raise DefinitionError(
-                f"match_rules() takes {contents} of topics in order, but here come panes; write them to a topic and read that"
-            )
+        require_rows(node, "match_rules()", takes=f"{contents} of topics in order")
     for column in ("name", "pattern"):
         if rules.schema.get(column) != pl.String():
             raise DefinitionError(

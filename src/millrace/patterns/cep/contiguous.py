@@ -25,14 +25,13 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.patterns.cep.dfa import Flags, LazyDfa, Numbers, ScanResults, is_regular
-from millrace.patterns.cep.matcher import END_OF_STREAM, Matcher
+from millrace.patterns.cep.matcher import Matcher
 from millrace.patterns.cep.partial_matches import KeyRows, MatchResults, PartialMatches
 
 MAY_BEGIN, DUE, UNTIL = "_first", "_due", "_until"
 """Columns of kept rows: whether a match may begin with the row; when its key is next due; when its key's state expires."""
-
-MIN_TIME = -(2**62)
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ class ContiguousMatcher:
         ):
             end = base + length
             key_results = MatchResults([], [])
-            time = lists[1][base] + span if is_late else MIN_TIME
+            time = lists[1][base] + span if is_late else BEFORE_ALL
             rules.advance(
                 PartialMatches(),
                 KeyRows(*lists, nothing, begins, base, end),

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from millrace.durations import END_OF_STREAM
 from millrace.errors import DefinitionError
 from millrace.patterns.builder import Pattern
 from millrace.patterns.cep.nfa import Nfa, NfaState, is_always_ignored, list_conditions, reachable_states
@@ -32,8 +33,6 @@ from millrace.patterns.cep.predicates import PredicateCompiler, check_conditions
 from millrace.patterns.cep.shared_buffer import RunningAnswers, walk_back
 
 Key = tuple[Any, ...]
-END_OF_STREAM = 2**62
-"""The watermark at the end of a stream: no event follows."""
 
 _STORABLE_TYPES = (pl.String, pl.Boolean, pl.Binary, pl.Null)
 

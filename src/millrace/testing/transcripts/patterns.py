@@ -13,12 +13,12 @@ from typing import Any
 
 import polars as pl
 
-from millrace.durations import BEFORE_ALL
+from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.errors import PatternFailed
 from millrace.patterns.builder import Pattern
 from millrace.patterns.cep import encoding
 from millrace.patterns.cep.contiguous import ContiguousMatcher
-from millrace.patterns.cep.matcher import AT, END_OF_STREAM, MATCH, STEP, Key, Matcher
+from millrace.patterns.cep.matcher import AT, MATCH, STEP, Key, Matcher
 from millrace.patterns.declared import read_pattern
 from millrace.testing.model.pattern_definition import PatternDefinition
 from millrace.testing.model.values import Row
