@@ -9,8 +9,9 @@ from xml.etree import ElementTree as ET
 
 import polars as pl
 
+from millrace.durations import END_OF_STREAM
 from millrace.patterns import Pattern
-from millrace.patterns.cep.matcher import END_OF_STREAM, MATCH, STEP, Matcher
+from millrace.patterns.cep.matcher import MATCH, STEP, Matcher
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "concepts" / "patterns"
