@@ -127,7 +127,7 @@ A, B = Topic("input.a", Reading), Topic("input.b", Reading)
 EPOCHS = (0, 1_700_000_000_000)
 YEAR_3000 = 32_503_680_000_000
 KINDS = {"k": "text", "g": "int", "v": "int", "x": "float", "b": "bool"}
-"""The columns of readings; a `rough` number is one whose last digit may depend on how it was computed, so it is neither a key nor summed further."""
+"""The columns of readings; a `rough` number is one whose last digit may depend on how it was computed, so it is not used as a key and not summed on."""
 
 _PYTHON: dict[Any, Any] = {pl.String: str, pl.Int64: int, pl.Float64: float, pl.Boolean: bool}
 

@@ -1,4 +1,4 @@
-"""A job under a scripted stream, for unit tests: events, watermark, clock and restart come when the script says so.
+"""A job under a scripted stream, for unit tests: the script decides on events, watermark, clock and restart.
 
     script = testing.Script(vehicles_per_cell)
     script.events({"vehicle_id": "7", "geocell": 12, "event_time": 1_000})
@@ -37,25 +37,25 @@ On: TypeAlias = Literal["model", "engine", "spark"]
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What one batch brought about."""
+    """The results of one batch."""
 
     written: Mapping[str, list[Row]]
     """The rows written to each topic."""
     late: Mapping[str, list[Row]]
-    """Per job, the refused rows: `topic`, `partition`, `offset`, `reason`, `missed` (the number of windows it is missing from)."""
+    """The refused rows of each job: `topic`, `partition`, `offset`, `reason`, `missed` (the number of windows)."""
 
 
 class Backend(Protocol):
     """What a script can run on."""
 
     def feed(self, batch: Sequence[SourceEvent], now: int, *, end: bool = False) -> BatchResult:
-        """Takes one batch at the clock's time `now`; `end`: nothing follows."""
+        """Processes one batch at processing time `now`; with `end`, the stream ends after it."""
 
     def restart(self) -> None:
-        """Stops, and goes on from what was stored."""
+        """Stops, and goes on from the stored state."""
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Releases all resources."""
 
 
 class OnModel:
@@ -75,17 +75,17 @@ class OnModel:
         return self.model.watermarks
 
     def restart(self) -> None:
-        """The model has nothing but its memory, so nothing happens."""
+        """Does nothing: the model stores no state."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Has no resources to release."""
 
 
 class OnEngine:
-    """The engine in this process; on restart all state becomes bytes and is read back."""
+    """The engine in this process; a restart encodes all state as bytes and decodes it."""
 
     def __init__(self, jobs: Sequence[Job], partitions: Mapping[str, int], *, slots: int = 2) -> None:
-        """`slots`: into how many parts the keys are dealt."""
+        """`slots`: how many parts the key groups are divided into."""
         from millrace.runners.local import Engine
 
         self.topics = {read.topic.name: read.topic for job in jobs for read in reads(job)}
@@ -122,11 +122,11 @@ class OnEngine:
         )
 
     def restart(self) -> None:
-        """All state through bytes and back."""
+        """Encodes all state and decodes it."""
         self.engine.restart()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Has no resources to release."""
 
 
 def decode_events(topic: Topic, events: Sequence[SourceEvent]) -> Any:
@@ -145,7 +145,7 @@ def decode_events(topic: Topic, events: Sequence[SourceEvent]) -> Any:
 
 
 def reads(job: Job) -> list[graph.Read]:
-    """Where a job gets its rows from."""
+    """The topics that a job reads."""
     seen: dict[int, graph.Node] = {}
     return [
         node for output in job.outputs for node in graph.walk(output, seen) if isinstance(node, graph.Read)
@@ -153,7 +153,7 @@ def reads(job: Job) -> list[graph.Read]:
 
 
 def backend(jobs: Sequence[Job], partitions: Mapping[str, int], on: On) -> Backend:
-    """What `on` names, ready to be fed."""
+    """The backend that `on` names."""
     if on == "model":
         return OnModel(jobs, partitions)
     if on == "engine":
@@ -171,11 +171,11 @@ def backend(jobs: Sequence[Job], partitions: Mapping[str, int], on: On) -> Backe
 
 
 MakeBackend: TypeAlias = Callable[[Sequence[Job], Mapping[str, int]], Backend]
-"""Makes what jobs run on, given how many partitions each topic has."""
+"""Makes a backend for jobs, given how many partitions each topic has."""
 
 
 class Script:
-    """One or more jobs, and a stream that does what the test says."""
+    """One or more jobs, and a stream that the test scripts."""
 
     def __init__(
         self,
@@ -184,7 +184,10 @@ class Script:
         partitions: int = 1,
         watermarks: Literal["scripted", "own"] = "scripted",
     ) -> None:
-        """`partitions`: how many each topic has that the jobs read; `watermarks`: whose hold, the script's or those of the jobs."""
+        """`partitions`: how many each topic has that the jobs read.
+
+        `watermarks`: scripted, or those that the jobs define.
+        """
         if looping := loop_topics(jobs):
             raise DefinitionError(
                 f"what goes around through {', '.join(sorted(looping))} is not a script; test such a job by mr.run(job, until_caught_up=True) on a log of its own"
@@ -214,7 +217,7 @@ class Script:
         topic: Topic | str | None = None,
         partition: int | Sequence[int] = 0,
     ) -> None:
-        """Events that arrive together: the fields of the type, `event_time`, and, unless the clock's is meant, `ingestion_time`.
+        """Events that arrive together: the fields of the type, `event_time`, and `ingestion_time` if not now.
 
         `partition`: of all of them, or of each.
         """
@@ -235,7 +238,7 @@ class Script:
     def watermark(
         self, at: Duration, *, topic: Topic | str | None = None, partition: int | None = None
     ) -> None:
-        """From now on nothing earlier than `at` is expected, in one topic and partition or in all of them."""
+        """No event earlier than `at` is expected any more, in one topic and partition or in all."""
         if self._has_own_watermarks:
             raise DefinitionError(
                 f"watermark({at!r}): the jobs keep their own watermarks here, so only events move them; use Script(...) alone"
@@ -251,34 +254,34 @@ class Script:
         )
 
     def end(self) -> None:
-        """Nothing at all is expected any more."""
+        """Ends the stream."""
         if self._has_own_watermarks:
             self._feed([], end=True)
         else:
             self.watermark(END_OF_STREAM)
 
     def clock(self, at: Duration) -> None:
-        """The processing time is now `at`."""
+        """Moves processing time to `at`."""
         self._now = durations.parse_millis(at, name="at")
         self._feed([])
 
     def restart(self) -> None:
-        """The jobs stop and go on from what was stored; nothing may come of it."""
+        """Stops the jobs and goes on from the stored state, which must change no result."""
         self._backend.restart()
 
     def panes(self, topic: Topic | str | None = None) -> list[Row]:
-        """What was written to a topic, or to all, since this was last asked."""
+        """The rows written to a topic, or to all, since the last call."""
         name = topic.name if isinstance(topic, Topic) else topic
         names = list(self._written) if name is None else [name]
         return [row for name in names for row in self._written.pop(name, [])]
 
     def late(self) -> list[Row]:
-        """The events that were refused since this was last asked, each with its `reason`, and `missed`: how many windows it is not in."""
+        """The events refused since the last call, with their `reason` and `missed`, the number of windows."""
         late, self._late = self._late, []
         return late
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Releases all resources."""
         self._backend.close()
 
     def _topic(self, topic: Topic | str | None) -> str:
@@ -313,7 +316,7 @@ class Script:
         return SourceEvent(topic, partition, len(given_events) - 1, at, ingested, {**empty, **values})
 
     def _convert(self, topic: str, values: Row, given: Row) -> Row:
-        """The values as the columns want them; a script may leave out or null any of them."""
+        """The values as the columns store them; a script may leave any of them out."""
         event_shape = event_values.row_decoder(self._topics[topic].type)
         try:
             converted = {
@@ -342,7 +345,10 @@ def _to_millis(name: str, value: Any, row: Mapping[str, Any]) -> int:
 
 
 def with_scripted_watermarks(job: Job, partitions: int, rebuilt: dict[int, graph.Node]) -> Job:
-    """The same job, its watermarks carried by rows of their own, which only the clock sees; `done`: nodes of it and other jobs that are remade."""
+    """The same job, its watermarks moved by rows that only the clock sees.
+
+    `rebuilt`: nodes rebuilt already, also for other jobs.
+    """
     return Job(
         job.name,
         *(Output(_rebuild(output, partitions, rebuilt)) for output in job.outputs),
@@ -376,7 +382,7 @@ def _scripted_read(read: graph.Read, partitions: int) -> graph.Stateless:
 
 
 def _watermark_column(topic: Topic) -> str:
-    """The field that carries the script's watermark."""
+    """The field that holds the script's watermark."""
     name = "watermark"
     while name in topic.schema:
         name = f"scripted_{name}"
@@ -384,7 +390,7 @@ def _watermark_column(topic: Topic) -> str:
 
 
 def scripted_topic(topic: Topic, partitions: int) -> Topic:
-    """A topic of the same name and fields, all of which may be null, and one more for the watermark."""
+    """A topic of the same name and fields, all nullable, with one more for the watermark."""
     return Topic(
         topic.name,
         _scripted_type(topic.type, topic.type.__name__, _watermark_column(topic)),
@@ -425,7 +431,7 @@ def _hint(dtype: Any, name: str) -> Any:
 
 
 def _without_none(hint: Any) -> Any:
-    """Without `| None`, which elements of a list cannot be."""
+    """Without `| None`: elements of a list cannot be null."""
     return (
         next(part for part in hint.__args__ if part is not type(None)) if hasattr(hint, "__args__") else hint
     )

@@ -1,4 +1,7 @@
-"""Aggregations over panes in the model: they drop nothing, and take back what no longer holds."""
+"""Aggregations over panes, in the model.
+
+Nothing is late here; a pane that a later one replaces is retracted.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from millrace.windows import Window
 
 @dataclass
 class ChainedWindow:
-    """All that an operator knows of one key in one window."""
+    """What an operator holds of one key in one window."""
 
     rows: list[Change] = field(default_factory=list)
     has_changed: bool = False
@@ -28,18 +31,18 @@ class ChainedWindow:
 
 
 class ModelChainedOperator(ModelOperator):
-    """An aggregation over what other operators show: it drops nothing, and takes back what no longer holds."""
+    """An aggregation over the panes of other operators."""
 
     def __init__(
         self, node: graph.Aggregation, name: str, upstream: Mapping[graph.Operation, ModelOperator]
     ) -> None:
-        """`upstream` holds the operators before this one."""
+        """`upstream`: the operators whose panes it reads, by node."""
         super().__init__(node, name, upstream)
         self.aggregation = node
         self.chained_windows: dict[tuple[Key, Window], ChainedWindow] = defaultdict(ChainedWindow)
 
     def step(self) -> None:
-        """Changes of this batch are taken, the watermark follows the operators before, panes fire."""
+        """Applies this batch's changes, moves the watermark to the least one upstream, and fires panes."""
         old_contents = {window_id: self.contents(state) for window_id, state in self.chained_windows.items()}
         for change in self.incoming_changes():
             for window in self.windows_of(change.row):
@@ -50,7 +53,7 @@ class ModelChainedOperator(ModelOperator):
         self.fire(min(operator.time for operator in self.upstream))
 
     def incoming_changes(self) -> Iterator[Change]:
-        """What the operators before say in this batch, after the stateless steps."""
+        """The changes that upstream operators emitted in this batch, after the stateless steps."""
         for edge in self.edges:
             operator = next(operator for operator in self.upstream if operator.node is edge.origin)
             side_rows = [Change(panes.ADD, row) for row in operator.outcome.side_outputs.get(edge.output, [])]
@@ -58,17 +61,17 @@ class ModelChainedOperator(ModelOperator):
                 yield from (Change(change.op, result) for result in apply_steps(edge, change.row))
 
     def windows_of(self, row: Row) -> list[Window]:
-        """The windows a pane belongs to; those of the same windowing keep theirs."""
+        """The windows that a pane is counted in: its own one, unless the windowing was set anew."""
         if self.aggregation.same_window:
             return [(row["window_start"], row["window_end"])]
         return self.aggregation.windowing.window.assign(row["event_time"])
 
     def chained_window(self, row: Row, window: Window) -> ChainedWindow:
-        """Where a row is kept."""
+        """The state of a row's key in a window."""
         return self.chained_windows[tuple(row[column] for column in self.node.keys), window]
 
     def fire(self, time: float) -> None:
-        """The watermark moves from where it stood to `low`, and panes become due."""
+        """Moves the watermark and emits the panes that are due."""
         old_time, self.time = self.time, max(self.time, time)
         for (key, window), state in self.chained_windows.items():
             timing = self.pane_timing(window, state, old_time)
@@ -77,7 +80,7 @@ class ModelChainedOperator(ModelOperator):
             state.has_changed = False
 
     def pane_timing(self, window: Window, state: ChainedWindow, old_time: float) -> str | None:
-        """The timing of the pane that this window shows now, or None."""
+        """The timing of the pane that is due now; None if none is."""
         if old_time < window[1] <= self.time:
             return "on_time"
         if not state.has_changed:
@@ -87,7 +90,7 @@ class ModelChainedOperator(ModelOperator):
         return "early" if self.aggregation.same_window else None
 
     def emit_pane(self, key: Key, window: Window, state: ChainedWindow, timing: str) -> None:
-        """Computes a pane anew from all rows, and says how it differs from the last one."""
+        """Emits a pane, computed anew from all rows, and retracts the one before it."""
         old, new = state.last_pane, None
         if not state.rows and old is None:
             return
@@ -118,7 +121,7 @@ class ModelChainedOperator(ModelOperator):
         state.settled_count += timing != "early"
 
     def emit_change(self, state: ChainedWindow, new: Row | None) -> None:
-        """Between operators panes are changes; an equal value is none."""
+        """Sends a pane downstream, unless its values are those sent before."""
         old = state.last_sent
         names = list(self.aggregation.aggregates)
         if old is not None and new is not None and to_canonical(old, names) == to_canonical(new, names):
@@ -130,7 +133,10 @@ class ModelChainedOperator(ModelOperator):
         state.last_sent = new
 
     def contents(self, state: ChainedWindow) -> Counter[Any]:
-        """The rows as a multiset of what the aggregates read of them, with the time where that decides which is the latest."""
+        """The values that the aggregates read, counted.
+
+        With the event time if an aggregate depends on the order.
+        """
         is_ordered = any(aggregate.ordered for aggregate in self.aggregation.aggregates.values())
         return Counter(
             to_canonical(
@@ -144,7 +150,7 @@ class ModelChainedOperator(ModelOperator):
 
 
 def cancel_retractions(rows: Sequence[Change]) -> list[Change]:
-    """The rows that still hold: each withdrawal takes one equal row with it."""
+    """The rows that still hold: each retraction removes one equal row."""
     retracted = Counter(
         to_canonical(change.row, set(change.row) - {"op"}) for change in rows if change.op == panes.RETRACT
     )

@@ -1,4 +1,4 @@
-"""Rows without their copies, in the model: every row that went on is kept, and every new one compared with all of them."""
+"""Deduplication in the model: every new row is compared with all rows forwarded before."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ class ModelDeduplicate:
     """The rows of one deduplication."""
 
     def __init__(self, node: graph.Operation, values: ComputeValues) -> None:  # noqa: ARG002 - it has no aggregates
-        """`node` defines which rows are copies."""
         assert isinstance(node, graph.Deduplication)
         self.node = node
         self.waiting: list[Arrival] = []
         self.emitted: list[tuple[Any, int]] = []
-        """What copies have in common, and the time."""
+        """The values that copies have in common, and the event time."""
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
-        """A batch: rows too late to tell whether they are copies are refused; the first of each kind go on."""
+        """Refuses rows that come too late to be recognized as copies, and forwards the first of each kind."""
         for arrival in arrivals:
             at, watermark = arrival.row["event_time"], arrival.watermark
             is_late = watermark >= at + self.node.within if self.node.is_immediate else watermark > at
@@ -43,7 +42,7 @@ class ModelDeduplicate:
             self.accept(arrival, time, outcome)
 
     def accept(self, arrival: Arrival, time: float, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - nothing is ever forgotten here
-        """One row: it goes on unless there was one like it."""
+        """Forwards a row unless an equal one was forwarded before."""
         identity, at = to_canonical(arrival.row, self.node.identity_columns), arrival.row["event_time"]
         if any(
             other == identity and (self.node.is_immediate or at < emitted_at + self.node.within)

@@ -1,4 +1,4 @@
-"""Interval joins in the model: every row ever taken is kept, and each new one is held against all of the other side."""
+"""Interval joins in the model: each new row is compared with all rows of the other side."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class ModelIntervalJoin:
         self.node = node
         self.rows: tuple[list[Row], list[Row]] = ([], [])
         self.shown_ids: set[int] = set()
-        """The rows that have met a partner, or were shown without one."""
+        """The rows that were shown, with a partner or without."""
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
-        """A batch: rows behind their watermark are refused, the others meet their partners; those that none can meet any more are shown alone."""
+        """Refuses late rows, pairs the others, and shows rows alone that can have no partner any more."""
         for arrival in arrivals:
             if arrival.is_future or arrival.row["event_time"] < arrival.watermark:
                 outcome.refuse(arrival.row, arrival.row_order, "future" if arrival.is_future else "late", 1)
@@ -54,7 +54,7 @@ class ModelIntervalJoin:
         )
 
     def emit_pair(self, left: Row | None, right: Row | None, outcome: OperatorOutcome) -> None:
-        """A pair, or a row alone."""
+        """Emits a pair, or one row without a partner."""
         rows = [row for row in (left, right) if row is not None]
         times = [row["event_time"] for row in rows]
         pane = {key: rows[0][key] for key in self.node.keys}

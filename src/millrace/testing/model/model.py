@@ -1,11 +1,13 @@
 """The executable specification: one row at a time, obviously right, slow; the oracle of the tests.
 
-It computes what the semantics say, not how the engine does it: it keeps every row that a window ever took, and computes every pane anew
-from all of them. Jobs share nothing here, and operators of one job only what travels between them.
+It computes what the semantics say, not how the engine does it: it keeps every row that a window ever took,
+and computes every pane anew from all of them. Jobs share nothing here, and operators of one job only what
+travels between them.
 
-It shares no code with the engine, nor with the matchers of `patterns/`: it has its own trigger machine (`triggers.py`), its own patterns
-(`pattern_definition.py`, `pattern_stream.py`) and row patterns (`row_pattern_definition.py`). `tests/test_architecture.py` checks it. What
-both still share is the language in which jobs are written, so the model cannot catch a fault there:
+It shares no code with the engine, nor with the matchers of `patterns/`: it has its own trigger machine
+(`triggers.py`), its own patterns (`pattern_definition.py`, `pattern_stream.py`) and row patterns
+(`row_pattern_definition.py`). `tests/test_architecture.py` checks it. What both still share is the language
+in which jobs are written, so the model cannot catch a fault there:
 
 - how windows assign times and merge (`windows.py`), and how a delay follows from lags (`watermarks.py`);
 - the graph that a stream records, and its stateless steps as polars expressions;
@@ -50,7 +52,10 @@ MODELS: dict[type[graph.Operation], Callable[[Any, Any], RowModel]] = {
     graph.Deduplication: ModelDeduplicate,
     graph.Process: ModelProcess,
 }
-"""For each kind of node, what models it over rows of topics; `ModelChainedOperator` models aggregations over panes."""
+"""For each kind of node, what models it over rows of topics.
+
+`ModelChainedOperator` models aggregations over panes.
+"""
 
 
 def model_of(node: graph.Operation) -> RowModel:
@@ -93,7 +98,7 @@ class JobModel:
         ]
 
     def written_rows(self, edge: graph.Edge, batch: Sequence[SourceEvent]) -> list[Row]:
-        """The rows that reach a topic on one way."""
+        """The rows that reach a topic by one edge."""
         origin = edge.origin
         if isinstance(origin, graph.Read):  # without windows no row is too late or too early
             events = [event for event in batch if event.topic == origin.topic.name]
@@ -134,7 +139,10 @@ class Model:
     def step(
         self, batch: Sequence[SourceEvent], now: int, *, end: bool = False
     ) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
-        """The rows written to each topic, and for each job the reports of what it refused; `end`: nothing follows this batch."""
+        """The rows written to each topic, and for each job the reports of what it refused.
+
+        `end`: nothing follows this batch.
+        """
         written: dict[str, list[Row]] = defaultdict(list)
         late: dict[str, list[Row]] = {}
         for model in self.jobs:

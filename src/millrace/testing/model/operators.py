@@ -1,4 +1,7 @@
-"""An operator of the model over rows of topics: it follows their watermarks, and what models its node decides the rest."""
+"""Operators of the model over rows of topics: they follow the watermarks of partitions.
+
+The model of the node computes the results.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class ModelOperator:
     def __init__(
         self, node: graph.Operation, name: str, upstream: Mapping[graph.Operation, ModelOperator]
     ) -> None:
-        """`upstream` holds the operators before this one."""
+        """`upstream`: the operators whose panes it reads, by node."""
         self.node, self.name = node, name
         self.edges = list(graph.edges(node))
         self.upstream = [
@@ -41,7 +44,7 @@ class ModelOperator:
 
 
 class ModelRowOperator(ModelOperator):
-    """An operator over rows of topics: each row arrives with the watermark of its partition as it stood at that row."""
+    """An operator over rows of topics, each with the watermark of its partition at that row."""
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class ModelRowOperator(ModelOperator):
         """The low watermark of the partitions, whatever time the windows lie in."""
 
     def step(self, batch: Sequence[SourceEvent], now: int, end: bool) -> None:
-        """A batch: rows are read in order of their offsets, the watermark moves, and the model of the node takes both."""
+        """Reads rows in order of their offsets, moves the watermark, and hands both to the model of the node."""
         arrivals: list[Arrival] = []
         for partition in self.partitions:
             partition_id = (partition.read.topic.name, partition.partition)
@@ -116,7 +119,10 @@ class ModelRowOperator(ModelOperator):
                         )
 
     def minimum_watermark(self) -> float:
-        """The least watermark of the partitions that are not idle; it may be behind the low watermark, which never moves back."""
+        """The least watermark of the partitions that are not idle.
+
+        It may be behind the low watermark, which never moves back.
+        """
         awake = [partition.watermark for partition in self.partitions if not partition.is_idle]
         return min(awake) if awake else max(partition.watermark for partition in self.partitions)
 
@@ -127,7 +133,10 @@ def read_columns(node: graph.Aggregation) -> list[str]:
 
 
 def compute_values(node: graph.Aggregation, rows: Sequence[Change]) -> Row:
-    """The aggregates of the rows, in order of event time, topic, partition, offset; panes have no offset, but what is read of them."""
+    """The aggregates of the rows, in order of event time, topic, partition and offset.
+
+    Of panes, in order of event time and values.
+    """
     compared = [] if node.over_rows else read_columns(node)
 
     def row_order(change: Change) -> Any:
@@ -147,7 +156,7 @@ def is_in_processing_time(node: graph.Operation) -> bool:
 
 
 def apply_steps(edge: graph.Edge, row: Row) -> list[Row]:
-    """The rows that the stateless steps make of one row."""
+    """The rows that the stateless steps of an edge make of one row."""
     if not edge.steps:
         return [row]
     return edge.apply(pl.DataFrame([row], schema=edge.schema)).to_dicts()

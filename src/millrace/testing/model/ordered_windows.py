@@ -1,4 +1,7 @@
-"""Windows that the rows themselves cut, in the model: rows wait for the watermark, and are taken one after the other, key by key."""
+"""Windows that rows end (counted, delta, punctuated), in the model.
+
+Rows wait for the watermark and are added in order, key by key.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +20,31 @@ from millrace.windows import Counted, Delta, Ordered, Punctuated
 
 @dataclass
 class FillingWindow:
-    """What one key has come to."""
+    """The window of one key that is being filled."""
 
     rows: list[Change] = field(default_factory=list)
-    """Those of the window that is being filled, or that the next one may still show."""
+    """The rows of this window, or that the next window may still hold."""
     new_count: int = 0
-    """How many came since the last window."""
+    """How many came after the last window was shown."""
     reference: Any = None
     """The value from which differences are measured."""
     shown_count: int = 0
 
 
 class ModelOrderedWindows:
-    """The windows of one aggregation over rows, each shown once, when it is full; at the end of the stream also what is left."""
+    """The windows of one aggregation over rows, each shown once when it is full.
+
+    At the end of the stream, the rest.
+    """
 
     def __init__(self, node: graph.Aggregation, values: ComputeValues) -> None:
-        """`values`: the aggregates of some rows."""
+        """`values` computes the aggregates of rows."""
         self.node, self.windowing, self.values = node, node.windowing, values
         self.waiting: list[tuple[Key, Change]] = []
         self.filling: dict[Key, FillingWindow] = defaultdict(FillingWindow)
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
-        """A batch: rows behind their watermark are refused, those before the new one are taken in order."""
+        """Refuses rows behind their watermark, and adds those before the new watermark in order."""
         for arrival in arrivals:
             is_behind = (
                 not self.windowing.is_processing_time and arrival.row["event_time"] < arrival.watermark
@@ -72,7 +78,10 @@ class ModelOrderedWindows:
                     filling_window.rows, filling_window.new_count = [], 0
 
     def emit_pane(self, key: Key, rows: Sequence[Change], outcome: OperatorOutcome) -> None:
-        """A window: from its first row to just after its last. The index counts those of the key."""
+        """Emits a window from its first row to just after its last.
+
+        The index counts the windows of the key.
+        """
         filling_window = self.filling[key]
         times = [change.row["event_time"] for change in rows]
         window = min(times), max(times) + 1

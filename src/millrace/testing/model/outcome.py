@@ -13,12 +13,12 @@ from millrace.windows import Window
 
 Key: TypeAlias = tuple[Any, ...]
 RowOrder: TypeAlias = tuple[str, int, int, int]
-"""Topic, partition, which of the ways into the operator (a topic may be read twice), offset: the order of rows of equal time."""
+"""The order of rows of equal time: topic, partition, number of the edge (a topic may be read twice), offset."""
 ComputeValues: TypeAlias = Callable[[Sequence["Change"]], Row]
 
 
 class Change(NamedTuple):
-    """What travels between operators: a row that is new, or one that no longer holds."""
+    """A row that is added, or one that is retracted."""
 
     op: str
     row: Row
@@ -27,22 +27,22 @@ class Change(NamedTuple):
 
 @dataclass
 class OperatorOutcome:
-    """What one operator made of one batch: what leaves the job, what travels on, what was refused."""
+    """What one operator emitted in one batch."""
 
     records: list[tuple[tuple[Key, Window], Row]] = field(default_factory=list)
-    """Values and those they replace; which pane a row belongs to, so that an old value can be found beside the new one that takes its place."""
+    """Rows that leave the job, with key and window of their pane, which pair a retraction with its replacement."""
     changes: list[Change] = field(default_factory=list)
     side_outputs: dict[str, list[Row]] = field(default_factory=dict)
-    """Rows of side outputs, by port; each row once."""
+    """Side outputs by name."""
     forwarded: list[Arrival] = field(default_factory=list)
-    """Rows that go on as rows."""
+    """Rows that the operator lets through, with the watermark at each."""
     refused: list[Row] = field(default_factory=list)
     reports: list[Row] = field(default_factory=list)
     withdrawn: list[Row] = field(default_factory=list)
-    """Panes of windows that are no more, because they have become part of others."""
+    """Panes of windows that were merged into others."""
 
     def refuse(self, row: Row, row_order: RowOrder, reason: str, missed: int) -> None:
-        """A row that some window did not take."""
+        """Reports a row that `missed` windows did not accept."""
         topic, partition, _, offset = row_order
         cause = {"reason": reason, "missed": missed}
         self.refused.append({**row, **cause})
@@ -50,7 +50,7 @@ class OperatorOutcome:
 
 
 class Arrival(NamedTuple):
-    """A row that came, with the watermark of its own partition as it stood at that row."""
+    """A row, with the watermark of its partition as it stood at that row."""
 
     row: Row
     row_order: RowOrder
@@ -62,13 +62,19 @@ class RowModel(Protocol):
     """What models one kind of node over rows."""
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:
-        """Takes the rows of a batch, then moves `time`, the watermark of the windows' time domain; `now` is the clock."""
+        """Takes the rows of a batch, then moves `time`, the watermark of the windows' time domain.
+
+        `now` is the clock.
+        """
 
 
 def release_rows(
     waiting: list[Arrival], arrivals: Sequence[Arrival], watermark: float, outcome: OperatorOutcome
 ) -> list[Arrival]:
-    """Where rows are taken in order: those behind their watermark are refused, the others wait, and those before `time` no longer do."""
+    """The waiting rows before `watermark`, in order.
+
+    New rows wait first; those behind the watermark of their partition are refused.
+    """
     for arrival in arrivals:
         if arrival.is_future or arrival.row["event_time"] < arrival.watermark:
             outcome.refuse(arrival.row, arrival.row_order, "future" if arrival.is_future else "late", 1)
@@ -80,7 +86,7 @@ def release_rows(
 
 
 def net_changes(records: Sequence[tuple[Any, Row]]) -> Iterator[Row]:
-    """Where a pane stands for many rows: those that its new value has and the old one had not, and the other way round."""
+    """For a pane that stands for many rows: the rows added and retracted since the value before."""
     counts: Counter[Any] = Counter()
     rows: dict[Any, Row] = {}
     for pane_id, row in records:

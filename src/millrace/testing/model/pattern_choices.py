@@ -1,4 +1,4 @@
-"""How far a choice of events has come through a pattern, and what still binds its next event."""
+"""Choices of events that have come some way through a pattern, and the constraints on their next event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MatchPath = tuple[tuple[str, int], ...]
 
 
 class LoopGuard(NamedTuple):
-    """What a greedy loop keeps for itself; `next_event_only`: only at the event right after it."""
+    """A greedy loop that keeps events which fit it; with `next_event_only`, only the event right after it."""
 
     part: PatternPart
     next_event_only: bool
@@ -23,32 +23,32 @@ class LoopGuard(NamedTuple):
 
 
 class ForbiddenNext(NamedTuple):
-    """What must not come as the very next event, since another way from here would see it."""
+    """A part that must not fit the very next event: another path from here through the pattern forbids it."""
 
     part: PatternPart
     is_behind_optional: bool = False
-    """Whether that way leads through a part that is left out."""
+    """Whether that path leads through a part that is left out."""
     unless_kept_by: PatternPart | None = None
-    """A greedy loop that keeps the event for itself, so that the other way is not open."""
+    """A greedy loop that keeps the event, so that the other path is closed."""
     gap: int | None = None
-    """How long after the newest event the other way is open."""
+    """How long after the newest event the other path is open."""
 
 
 @dataclass(frozen=True)
 class EventChoice:
-    """How far a choice has come, and what still binds it."""
+    """Events taken so far, and the constraints on the next one."""
 
     path: MatchPath = ()
     forbidden: tuple[PatternPart, ...] = ()
     guards: tuple[LoopGuard, ...] = ()
     forbidden_next: tuple[ForbiddenNext, ...] = ()
-    """What must not come as the very next event: what another way from here must not see."""
+    """Parts that must not fit the very next event."""
     take_number: int = 0
-    """Which taking of an event made it: ways on from the same taking have the same number."""
+    """Numbers the newest event taken: all paths on from there have the same number."""
     is_blocked: bool = False
-    """Whether the next event must not come, as `not_next` says: nothing is taken any more."""
+    """Whether `not_next` forbids the event that comes next, so that nothing more is taken."""
     is_over: bool = False
-    """Whether no event may follow: the newest one must not have come, so it counts only if it completes the match."""
+    """Whether the newest event was forbidden; then it only counts if it completes the match."""
 
     @property
     def last(self) -> int:
@@ -58,23 +58,23 @@ class EventChoice:
 
 @dataclass(frozen=True)
 class PartConstraints:
-    """What binds the first event of a part, and all its events: the link of the group it begins, and the ends of the groups it is in."""
+    """Constraints on the events of a part that come from the groups around it."""
 
     link: InnerContiguity | None = None
     gap: int | None = None
     untils: tuple[Condition, ...] = ()
     is_skippable: bool = False
-    """Whether the group may be left in place of this."""
+    """Whether the group may also end before this part."""
     is_repeated: bool = False
-    """Whether the part has had a turn before."""
+    """Whether this is a repetition of the part."""
     forbidden_when_left: tuple[ForbiddenNext, ...] = ()
-    """What must not come where the group is left: what follows it."""
+    """Parts that must not fit the event after the group, since they follow it."""
     forbidden_in_loop: tuple[PatternPart, ...] = ()
-    """What must not come between the events of a loop that ends a group without turns: what must not follow the group."""
+    """Parts that must not fit events between the repetitions of a loop at the end of a group."""
 
 
 def guards_of_loop(part: PatternPart) -> tuple[LoopGuard, ...]:
-    """What the greedy loop at the end of a part keeps for itself, even where the part is left out."""
+    """The greedy loop at the end of a part; it keeps events even where the part is left out."""
     while part.parts:
         part = part.parts[-1]
     return (
@@ -85,19 +85,22 @@ def guards_of_loop(part: PatternPart) -> tuple[LoopGuard, ...]:
 
 
 def for_next_event(guard: LoopGuard) -> LoopGuard:
-    """The same, for the next event only."""
+    """The same guard, for the next event only."""
     return guard._replace(next_event_only=True)
 
 
 def forbidden_at_start(parts: tuple[PatternPart, ...]) -> tuple[PatternPart, ...]:
-    """Negations at the beginning of these parts."""
+    """The `not_followed_by` parts at the beginning of these parts."""
     return tuple(itertools.takewhile(lambda part: part.link == "not_followed_by", parts))
 
 
 def forbidden_after_part(
     parts: tuple[PatternPart, ...], leaving: tuple[ForbiddenNext, ...]
 ) -> tuple[ForbiddenNext, ...]:
-    """What must not come before these parts, or after them if all of them may be left out."""
+    """The parts that must not fit the event before these parts.
+
+    If all may be left out, also those after them.
+    """
     found: list[ForbiddenNext] = []
     is_behind_optional = False
     for part in parts:
@@ -124,7 +127,10 @@ def forbidden_after_turn(
     following: tuple[PatternPart, ...],
     turn_count: int,
 ) -> tuple[ForbiddenNext, ...]:
-    """What must not come where a group ends after so many turns: before the next turn, what must not follow the group."""
+    """The parts that must not fit the event after `turn_count` turns.
+
+    Before the next turn, too, what must not follow the group is forbidden.
+    """
     if turn_count < part.least:
         gap = None if part.parts and part.parts[0].is_skippable else part.loop_gap
         return tuple(ForbiddenNext(forbidden, gap=gap) for forbidden in following)
@@ -134,7 +140,10 @@ def forbidden_after_turn(
 
 
 def leave_loop(part: PatternPart, choice: EventChoice, turn_count: int) -> EventChoice:
-    """A choice that leaves a loop after some turns. What must not come after an optional end of a group binds it on its last turn."""
+    """A choice that leaves a loop after some turns.
+
+    Parts forbidden after an optional end of the group bind it on its last turn.
+    """
     if not part.parts or turn_count == part.most:
         return choice
     return replace(choice, forbidden=(), forbidden_next=tuple(map(ForbiddenNext, choice.forbidden)))
@@ -148,7 +157,10 @@ def repeat_loop(
     *,
     is_enough: bool,
 ) -> EventChoice:
-    """A choice that takes another turn: what must not follow the loop must not come between its events, either."""
+    """A choice that repeats a loop.
+
+    Parts that must not follow the loop must not come between its events, either.
+    """
     if part.parts:
         if is_enough and part.most is None:
             unmet = tuple(map(ForbiddenNext, choice.forbidden))
@@ -160,7 +172,10 @@ def repeat_loop(
 def forbidden_beside_loop(
     part: PatternPart, forbidden_after: tuple[ForbiddenNext, ...]
 ) -> tuple[ForbiddenNext, ...]:
-    """What must not come where a loop could also end. An event that a greedy loop keeps is not the forbidden next one."""
+    """The parts that must not fit the next event where a loop could also end.
+
+    An event that a greedy loop keeps is not forbidden.
+    """
     return tuple(
         stop._replace(
             unless_kept_by=part

@@ -1,4 +1,4 @@
-"""Conditions of patterns, asked of one event at a time: polars evaluates the expression, with earlier events as literals."""
+"""Conditions of patterns, evaluated for one event at a time, with values of earlier events as literals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EventRow = Mapping[str, Any]
 
 @dataclass
 class ConditionAnswers:
-    """What conditions say of the events of one key, given the events that a choice has taken before."""
+    """Evaluates conditions on the events of one key, given the events that a choice took before."""
 
     schema: pl.Schema
     rows: Sequence[EventRow]

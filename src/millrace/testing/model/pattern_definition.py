@@ -1,7 +1,9 @@
-"""What a pattern matches, by definition: every choice of events is tried, and kept if nothing forbids it. Slow; the oracle of the tests.
+"""What a pattern matches, by definition: every choice of events is tried, and kept if nothing forbids it.
 
-It shares the words of the pattern with the matcher (`patterns/parts.py`), and nothing else: no states, no batches. `pattern_stream.py`
-says when a match is shown, and what times out.
+Slow; the oracle of the tests.
+
+It shares the words of the pattern with the matcher (`patterns/parts.py`), and nothing else: no states, no
+batches. `pattern_stream.py` says when a match is shown, and what times out.
 """
 
 from __future__ import annotations
@@ -36,38 +38,38 @@ from millrace.testing.model.pattern_conditions import ConditionAnswers, EventRow
 
 
 class Moment(NamedTuple):
-    """A point in the life of a key: right at an event, or before it at a time that passes."""
+    """A moment in the stream of one key: at an event, or before it when event time passes a deadline."""
 
     event: int
-    """Its place among the events; the number of events where none has come yet."""
+    """The number of the event; the count of events if it has not come yet."""
     is_event: bool
     time: int = 0
 
 
 class CertainMatch(NamedTuple):
-    """A match, and when it was certain."""
+    """A match, and the moment from which on it is certain."""
 
     path: MatchPath
     certain_at: Moment
 
 
 class Wait(NamedTuple):
-    """A choice that stood at one place of the pattern and waited for the next event."""
+    """A choice that waited for events at one place of the pattern."""
 
     path: MatchPath
     take_number: int
     has_passed_event: bool
-    """Whether it has passed over an event there."""
+    """Whether it passed over an event there."""
     deadline: int | None
-    """When its time is over."""
+    """The event time at which it expires."""
     until: Moment | None
-    """When it stopped to wait; None: at no time."""
+    """When it stopped waiting; None if it still does."""
     is_match_when_over: bool = False
-    """Whether it is a match when its time is over, as it ends with what must not follow."""
+    """Whether it is a match when it expires, since the pattern ends with `not_followed_by`."""
 
     @property
     def is_overdue(self) -> bool:
-        """Whether it stopped because its time was over."""
+        """Whether it stopped because it expired."""
         return self.until is not None and not self.until.is_event
 
 
@@ -80,16 +82,16 @@ class PatternDefinition:
     rows: Sequence[EventRow]
     time: str = "event_time"
     waits: list[Wait] = field(default_factory=list)
-    """Where choices waited; known when all matches are."""
+    """The waits of all choices; complete when all matches were enumerated."""
     _take_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @cached_property
     def answers(self) -> ConditionAnswers:
-        """What conditions say of the events."""
+        """The conditions, evaluated on these events."""
         return ConditionAnswers(self.schema, self.rows)
 
     def find_matches(self) -> list[MatchPath]:
-        """Exactly the matches, in the order in which they are shown."""
+        """The matches that the skip strategy leaves, in the order in which they are shown."""
         found = list(self.all_matches())
         if self.pattern.skip.kind == "none":
             return [match.path for match in sorted(found, key=lambda match: match.certain_at)]
@@ -105,12 +107,12 @@ class PatternDefinition:
         return shown
 
     def path_order(self, path: MatchPath) -> list[tuple[int, int]]:
-        """Among matches that are certain at once, the one that took events earlier is shown first."""
+        """The sort key of matches that are certain at once: earlier events first."""
         steps = [step.name for step in self.pattern.steps]
         return [(event, steps.index(step)) for step, event in path]
 
     def next_start(self, path: MatchPath) -> int:
-        """The first event with which a match may begin after this one."""
+        """The first event with which a match may begin after this match."""
         skip = self.pattern.skip
         if skip.kind == "none":
             return 0
@@ -125,7 +127,7 @@ class PatternDefinition:
         return events[position] if events else 0
 
     def all_matches(self) -> Iterator[CertainMatch]:
-        """Every match, whatever matches before it rule out; `waits` is complete afterwards."""
+        """Every match, before the skip strategy rules any out; `waits` is complete afterwards."""
         end = self.pattern.parts[-1]
         for choice in self._go_through_parts(self.pattern.parts, 0, EventChoice(), PartConstraints()):
             if not choice.path or (choice.is_over and end.is_negative):
@@ -164,14 +166,14 @@ class PatternDefinition:
                 return
 
     def _is_in_time(self, choice: EventChoice, event: int) -> bool:
-        """Whether an event comes, and before the time of a choice is over."""
+        """Whether there is such an event, and the choice has not expired before it."""
         deadline = self._deadline(choice, None)
         return event < len(self.rows) and (deadline is None or self._time_of(event) < deadline)
 
     def _stops_waiting(
         self, choice: EventChoice, event: int, gap: int | None, *, is_match_when_over: bool = False
     ) -> bool:
-        """Whether an event does not come, or only when the time of a choice is over; then the wait is noted."""
+        """Whether there is no such event, or the choice expires before it; if so, the wait is noted."""
         deadline = self._deadline(choice, gap)
         is_missing = event == len(self.rows)
         if not is_missing and (deadline is None or self._time_of(event) < deadline):
@@ -181,7 +183,7 @@ class PatternDefinition:
         return True
 
     def _note_blocked_wait(self, choice: EventChoice, gap: int | None) -> None:
-        """A choice that the next event ends, unless its time is over before."""
+        """Notes a choice that the next event ends, unless it expires before."""
         after = choice.last + 1
         if not self._stops_waiting(choice, after, gap):
             self._note_wait(choice, gap, Moment(after, is_event=True))
@@ -208,7 +210,7 @@ class PatternDefinition:
         )
 
     def _deadline(self, choice: EventChoice, gap: int | None) -> int | None:
-        """When the time of a choice is over that waits for an event within `gap`."""
+        """When a choice expires that waits for an event within `gap`."""
         span = self.pattern.span
         ends = [] if span is None else [self._time_of(choice.path[0][1]) + span]
         ends += [] if gap is None else [self._time_of(choice.last) + gap]
@@ -217,7 +219,7 @@ class PatternDefinition:
     def _go_through_parts(
         self, parts: tuple[PatternPart, ...], position: int, choice: EventChoice, constraints: PartConstraints
     ) -> Iterator[EventChoice]:
-        """Every way to go through the parts from `place` on."""
+        """Every path through the parts from `position` on."""
         if position == len(parts) or (position == len(parts) - 1 and parts[position].is_negative):
             yield choice
             return
@@ -265,7 +267,10 @@ class PatternDefinition:
         constraints: PartConstraints,
         forbidden_after: tuple[ForbiddenNext, ...],
     ) -> Iterator[EventChoice]:
-        """Every way to go through one part: left out, or repeated as often as it may be. `nexts`: what must not follow it."""
+        """Every path through one part: left out, or repeated as often as it may be.
+
+        `forbidden_after`: what must not follow it.
+        """
         next_event_guards = tuple(map(for_next_event, choice.guards))
         loop_guards = () if part.parts else guards_of_loop(part)
         if part.optional:
@@ -343,7 +348,7 @@ class PatternDefinition:
     def _begin(
         self, part: PatternPart, choice: EventChoice, constraints: PartConstraints
     ) -> Iterator[EventChoice]:
-        """Every event that a match can begin with."""
+        """Takes each event that a match can begin with."""
         for event in range(len(self.rows)):
             if self._may_come(choice, event, constraints) and self._can_take(part, event, choice):
                 yield self._take(part, choice, event)
@@ -351,7 +356,7 @@ class PatternDefinition:
     def _continue(
         self, part: PatternPart, choice: EventChoice, constraints: PartConstraints
     ) -> Iterator[EventChoice]:
-        """Every later event that a match can go on with."""
+        """Takes each later event that can continue a match."""
         if choice.is_blocked:
             self._note_blocked_wait(choice, constraints.gap)
             return
@@ -373,14 +378,14 @@ class PatternDefinition:
         )
 
     def _may_come(self, choice: EventChoice, event: int, constraints: PartConstraints) -> bool:
-        """Whether an event may be taken or passed over at all, but for time and what must not come."""
+        """Whether neither the end of a loop nor a greedy loop claims an event."""
         is_ended = any(self.answers.holds(until, event, choice.path) for until in constraints.untils)
         return not is_ended and not self._is_kept(choice, event)
 
     def _may_pass(
         self, part: PatternPart, choice: EventChoice, event: int, constraints: PartConstraints
     ) -> bool:
-        """Whether a choice that waits for a part goes on waiting after an event."""
+        """Whether a choice that waits for a part may pass over an event and still waits."""
         is_ended = (
             constraints.is_repeated
             and part.until is not None
@@ -392,7 +397,7 @@ class PatternDefinition:
         return is_relaxed and not is_ended and not self._is_forbidden(choice, event)
 
     def _is_forbidden(self, choice: EventChoice, event: int) -> bool:
-        """Whether an event must not come."""
+        """Whether an event is forbidden after this choice."""
         if event == choice.last + 1 and any(
             self._is_forbidden_next(stop, event, choice) for stop in choice.forbidden_next
         ):

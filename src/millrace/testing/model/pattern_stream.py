@@ -1,12 +1,13 @@
-"""When matches of a pattern are shown, in the model: all events of a key are looked at again with each batch, moment by moment.
+"""When matches of a pattern are shown, in the model: each batch looks at all events of a key again.
 
-The definition says which matches there are, since when each is certain, and how long each choice of events waited for more. A match that
-skips nothing is shown when it is certain. With a skip strategy one that began earlier is shown first and may rule out later ones, so
-a match also waits until no earlier beginning waits for events any more.
+The definition says which matches there are, since when each is certain, and how long each choice of events
+waited for more. A match that skips nothing is shown when it is certain. With a skip strategy one that began
+earlier is shown first and may rule out later ones, so a match also waits until no earlier beginning waits for
+events any more.
 
-What began and is given up when its time is over is a timeout: one for each place of the pattern at which it waits. Places are
-distinct from the first event on that passes; before, the newest event has just been taken, and there is one timeout, at the last of
-their deadlines.
+What began and is given up when its time is over is a timeout: one for each place of the pattern at which it
+waits. Places are told apart from the first event on that passes; before, the newest event has just been
+taken, and there is one timeout, at the last of their deadlines.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ BEFORE_ALL = Moment(-1, is_event=False)
 
 
 class ShownMatch(NamedTuple):
-    """Events that fit, and which steps took them; `known_at`: when it was certain, if that was when time had passed."""
+    """The events of a match and the steps that took them.
+
+    `known_at`: the event time that made it certain, unless an event did.
+    """
 
     steps: list[str]
     rows: list[EventRow]
@@ -34,7 +38,7 @@ class ShownMatch(NamedTuple):
 
 
 class Timeout(NamedTuple):
-    """A path that was given up at a moment."""
+    """A partial match that expired."""
 
     path: MatchPath
     at: Moment
@@ -42,7 +46,7 @@ class Timeout(NamedTuple):
 
 @dataclass
 class PatternStream:
-    """One key: its events so far, and what has been shown of them."""
+    """The events of one key so far, and the progress of what was shown."""
 
     pattern: Pattern
     schema: pl.Schema
@@ -50,13 +54,13 @@ class PatternStream:
     """The column of event time."""
     rows: list[EventRow] = field(default_factory=list)
     next_start: int = 0
-    """Matches that begin before this event are ruled out."""
+    """A match that begins before this event is ruled out."""
     waiting: list[CertainMatch] = field(default_factory=list)
-    """Certain, but not shown, since one that began earlier may still rule them out."""
+    """Certain matches that are not shown yet, since an earlier beginning may still rule them out."""
     last_moment: Moment = BEFORE_ALL
 
     def add(self, row: EventRow) -> None:
-        """Takes an event; `advance` says what comes of it."""
+        """Adds an event; `advance` returns its matches."""
         self.rows.append(row)
 
     def advance(

@@ -1,7 +1,8 @@
-"""Patterns in the model: rows wait for the watermark, then all rows of a key so far are matched again, by definition.
+"""Patterns in the model: rows wait for the watermark, then all rows of their key are matched again.
 
-What a pattern matches is defined in `pattern_definition.py`, when matches are shown in `pattern_stream.py`, and both for row patterns
-of SQL in `row_pattern_definition.py`. Nothing of the matchers of `patterns/` takes part.
+What a pattern matches is defined in `pattern_definition.py`, when matches are shown in `pattern_stream.py`,
+and both for row patterns of SQL in `row_pattern_definition.py`. Nothing of the matchers of `patterns/` takes
+part.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class ModelMatch:
         self.streams: dict[Key, PatternStream] = {}
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
-        """A batch: rows behind their watermark are refused, those before the new one are taken in order, then time passes."""
+        """Refuses late rows, adds those before the new watermark in order, then lets time pass."""
         new_rows: dict[Key, list[Row]] = defaultdict(list)
         for arrival in release_rows(self.waiting, arrivals, time, outcome):
             key = key_of(self.node, arrival.row)
@@ -74,7 +75,7 @@ class ModelMatch:
 
 
 class ModelRules:
-    """Rules over rows: each is a pattern with matches of its own, from its time until that of the next rule of its name."""
+    """Rules over rows: each is a pattern that holds from its time until the next rule of its name."""
 
     def __init__(self, node: graph.Operation, values: ComputeValues) -> None:  # noqa: ARG002 - a match has no aggregates
         assert isinstance(node, MatchRules)
@@ -83,7 +84,7 @@ class ModelRules:
         self.rules: dict[str, tuple[Pattern, dict[Key, PatternStream]]] = {}
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
-        """A batch: as patterns take rows; a rule takes effect where it stands among them."""
+        """As `ModelMatch`; a rule takes effect at its place among the rows."""
         for arrival in release_rows(self.waiting, arrivals, time, outcome):
             if arrival.row[RULE_NAME] is not None:
                 self.change_rule(arrival.row, outcome)
@@ -136,7 +137,7 @@ class ModelRules:
 
 
 class ModelMatchRecognize:
-    """What a row pattern of SQL shows: all rows so far are searched again each time, and what was not shown before is new."""
+    """The results of a row pattern of SQL: each batch searches all rows again and emits what is new."""
 
     def __init__(self, node: graph.Operation, values: ComputeValues) -> None:  # noqa: ARG002 - a match has no aggregates
         from millrace.testing.model.row_pattern_definition import RowPatternDefinition  # needs sqlglot
@@ -150,7 +151,7 @@ class ModelMatchRecognize:
         self.shown_count: dict[Key, int] = defaultdict(int)
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
-        """A batch: rows behind their watermark are refused, those before the new one are taken in order, then time passes."""
+        """Refuses late rows, adds those before the new watermark in order, then lets time pass."""
         for arrival in release_rows(self.waiting, arrivals, time, outcome):
             row = tuple(arrival.row[column] for column in self.schema)
             self.rows[key_of(self.node, arrival.row)].append(row)

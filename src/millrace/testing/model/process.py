@@ -1,4 +1,7 @@
-"""Processors, in the model: rows wait for the watermark; whatever is next in event time is looked for among all there is, and called."""
+"""Processors in the model: rows wait for the watermark.
+
+Then the next row or timer in event time is searched among all and processed.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,9 @@ from millrace.timestamps import TimeDomain
 
 
 class ModelProcess:
-    """One processor, and all that it keeps."""
+    """One processor and its state."""
 
     def __init__(self, node: graph.Operation, values: ComputeValues) -> None:  # noqa: ARG002 - it has no aggregates
-        """`node` holds the processor to call."""
         assert isinstance(node, graph.Process)
         self.node, self.processor = node, node.processor
         self.input_sides = [edge.input_index for edge in graph.edges(node)]
@@ -26,7 +28,7 @@ class ModelProcess:
         self.shared_state = KeyState()
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:
-        """A batch: rows behind their watermark are refused, those before the new one are taken in order, each after the timers up to its time."""
+        """Refuses late rows, and processes those before the new watermark, each after the timers up to its time."""
         ready = sorted(release_rows(self.waiting, arrivals, time, outcome), key=self.sort_key)
         for arrival in ready:
             at = arrival.row["event_time"]
@@ -60,11 +62,11 @@ class ModelProcess:
         self.advance_time(time, now, outcome)
 
     def sort_key(self, arrival: Arrival) -> Any:
-        """By time; broadcast rows before others."""
+        """Event time first, then broadcast rows before others."""
         return arrival.row["event_time"], -self.input_sides[arrival.row_order[2]], arrival.row_order
 
     def due_timers(self, until: float) -> list[tuple[int, str, Key]]:
-        """Those due, the next first."""
+        """The timers that are due, the next first."""
         due = [
             (at, name, key)
             for key, state in self.keyed_state.items()
@@ -74,19 +76,19 @@ class ModelProcess:
         return sorted(due, key=lambda timer: timer[:2])
 
     def fire_timers(self, until: float, now: int, outcome: OperatorOutcome, only: Key | None = None) -> None:
-        """Timers up to a time, also those that timers set; of one key, or of all."""
+        """Fires timers up to a time, also those that timers set, of one key or of all."""
         while due := [timer for timer in self.due_timers(until) if only is None or timer[2] == only]:
             self.fire_timer(due[0], now, outcome)
 
     def fire_timer(self, timer: tuple[int, str, Key], now: int, outcome: OperatorOutcome) -> None:
-        """One timer, if it is still set."""
+        """Fires a timer if it is still set."""
         at, name, key = timer
         if self.keyed_state[key].timers.get(name) == at:
             del self.keyed_state[key].timers[name]
             self.call(key, at, now, outcome, timer=name, time_domain="event")
 
     def advance_time(self, time: float, now: int, outcome: OperatorOutcome) -> None:
-        """Time moves to the watermark; at the end of the stream only those timers fire that wait."""
+        """Fires timers up to the watermark; at the end of the stream only those that are set already."""
         if time < END_OF_STREAM:
             self.fire_timers(time, now, outcome)
             return
@@ -106,7 +108,7 @@ class ModelProcess:
         timer: str = "",
         time_domain: TimeDomain | None = None,
     ) -> None:
-        """The user's code, and what it emits."""
+        """Calls the user's code and emits its results."""
         state = self.keyed_state.setdefault(key, KeyState())
         state.last_time = max(state.last_time, time)
         key_columns = dict(zip(self.node.keys, key, strict=True))

@@ -1,7 +1,8 @@
-"""What a row pattern of SQL matches, by definition: all ways in which rows can be mapped, the preferred first, and of these the first that fits.
+"""What a row pattern of SQL matches, by definition: of all mappings of rows, the preferred one that fits.
 
-Obviously right and exponentially slow; the search of `patterns/sql/` is held to it. Both share the language: the grammar of patterns, what
-an expression means for a row (`patterns/sql/expressions.py`), and how it finds the rows of a variable (`patterns/sql/match_context.py`).
+Obviously right and exponentially slow; the search of `patterns/sql/` is held to it. Both share the language:
+the grammar of patterns, what an expression means for a row (`patterns/sql/expressions.py`), and how it finds
+the rows of a variable (`patterns/sql/match_context.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ RowMapping = tuple[tuple[str, bool], ...]
 
 @dataclass(frozen=True)
 class ShownRow:
-    """A row of the result: a row of the input, the measures, and the first and the last row of the match it is from."""
+    """A result: a row of the input, the measures, and the first and the last row of the match."""
 
     row: Row
     measures: tuple[Any, ...]
@@ -57,12 +58,12 @@ class RowPatternDefinition:
 
     @cached_property
     def conditions(self) -> dict[str, CompiledExpression]:
-        """What the rows of variables must fulfil."""
+        """The conditions of variables."""
         return {name: self._compile(text) for name, text in self.row_pattern.define.items()}
 
     @cached_property
     def measures(self) -> dict[str, CompiledExpression]:
-        """What is shown of a match."""
+        """The measures by name."""
         return {name: self._compile(text) for name, text in self.row_pattern.measures.items()}
 
     @cached_property
@@ -74,7 +75,7 @@ class RowPatternDefinition:
         return own | {name: frozenset(map(names.index, members)) for name, members in subsets}
 
     def match_partition(self, rows: Sequence[Row], watermark: int, *, is_ended: bool) -> Iterator[ShownRow]:
-        """All that can be shown of the rows of one partition so far: up to the first match that rows to come could change."""
+        """The results of one partition so far, up to the first match that later rows could change."""
         context = MatchContext(list(rows), is_ended=is_ended)
         start, match_number, matched_until = 0, 1, 0
         while start < len(rows):
@@ -96,7 +97,7 @@ class RowPatternDefinition:
     def _show(
         self, context: MatchContext, mapping: RowMapping, start: int, match_number: int
     ) -> Iterator[ShownRow]:
-        """What is shown of a match: of an empty one its place, and unless all rows are asked for, its last row."""
+        """The results of a match: one row, also for an empty match, or all its rows."""
         clause, length = self.row_pattern, len(mapping)
         set_context(context, self.row_pattern.variables, mapping, start, match_number)
         whole = ShownRow(
@@ -165,7 +166,7 @@ class RowPatternDefinition:
 def set_context(
     context: MatchContext, variables: Sequence[str], mapping: RowMapping, start: int, match_number: int
 ) -> None:
-    """Lets expressions see a mapping, from its last row."""
+    """Lets expressions see a mapping whose last row is the current one."""
     context.start, context.match_number = start, match_number
     context.labels = [variables.index(name) for name, _ in mapping]
     context.current = len(mapping) - 1
@@ -188,7 +189,7 @@ class PreferredMatch:
     def map_part(
         self, part: RowPatternPart, before: RowMapping, *, is_shown: bool = True
     ) -> Iterator[RowMapping]:
-        """All ways to go through a part after some rows, each with those rows."""
+        """Every mapping that continues `before` through a part."""
         self.tries += 1
         if self.tries > MAX_TRIES:
             raise PatternFailed(
@@ -244,7 +245,10 @@ class PreferredMatch:
     def _map_repetition(
         self, part: Repetition, turns: int, before: RowMapping, *, is_shown: bool
     ) -> Iterator[RowMapping]:
-        """Once more, and so on. Of a repetition without end that has come often enough, a turn that takes no row is the last."""
+        """Maps another turn or none.
+
+        In an unbounded repetition, a turn beyond `least` that takes no row is the last.
+        """
         is_enough = turns >= part.least
         if is_enough and part.is_reluctant:
             yield before

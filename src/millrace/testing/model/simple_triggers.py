@@ -23,7 +23,7 @@ class NewRows(NamedTuple):
     clock: int
     """The processing time of the batch."""
     event_time: int
-    """Where event time stood before the batch: the watermark, or the window's start where there was none yet."""
+    """The watermark before the batch; the window's start if there was none yet."""
     is_past_end: bool
     """Whether the watermark had passed the window's end before the batch."""
 
@@ -60,11 +60,17 @@ class TriggerRun:
         return False
 
     def fire(self, moment: Moment) -> bool:  # noqa: ARG002 - most finish whenever they fire
-        """The window fires; the answer is whether the trigger has finished. Only a run that is ready may fire."""
+        """The window fires.
+
+        The answer is whether the trigger has finished. Only a run that is ready may fire.
+        """
         return True
 
     def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:
-        """The window grew, or became one with those of `others`; `is_past_end`: the watermark has passed the new end."""
+        """The window grew, or became one with those of `others`.
+
+        `is_past_end`: the watermark has passed the new end.
+        """
 
     def alarms(self, window_end: int) -> Iterator[Alarm]:  # noqa: ARG002 - most wait for rows only
         """The times that the trigger waits for."""
@@ -79,11 +85,11 @@ class AfterCountRun(TriggerRun):
     seen: int = 0
 
     def add_rows(self, rows: NewRows) -> None:
-        """Counts them."""
+        """Counts the rows."""
         self.seen += rows.row_count
 
     def is_ready(self, moment: Moment) -> bool:  # noqa: ARG002 - time does not matter
-        """Whether enough came."""
+        """Whether enough rows came."""
         return self.seen >= self.needed
 
     def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:  # noqa: ARG002 - rows count alike
@@ -137,7 +143,7 @@ class ClockRun(TriggerRun):
 
 @dataclass
 class EveryEventTimeRun(TriggerRun):
-    """`every(…, time="event")`: the watermark passes a multiple of the period, or the window's end, after the first new row."""
+    """`every(…, time="event")`: the watermark passes a multiple of the period or the window's end."""
 
     period: int
     first_time: int | None = None

@@ -45,18 +45,18 @@ class ModelPartition:
     last_active: int | None = None
     is_idle: bool = False
     is_empty: bool = True
-    """Whether it has never brought an event."""
+    """Whether it has never had an event."""
     furthest_watermark: float = -math.inf
     lags: list[tuple[int, int]] = field(default_factory=list)
     """Offset and lag of every row, where the delay is learned."""
 
     @property
     def watermark(self) -> float:
-        """The furthest that the clock less the delay ever came, and not below where the operator stood when the partition woke up."""
+        """The greatest clock less delay so far, but at least the operator's watermark when the partition woke up."""
         return max(self.furthest_watermark, self.floor)
 
     def advance(self, event: SourceEvent) -> None:
-        """The clock and the watermark move on with a row."""
+        """Moves the clock and the watermark by one event."""
         watermark = self.read.watermark
         self.clock = max(self.clock, event_clock(watermark, event, self.read.schema))
         delay = watermark.delay
@@ -68,13 +68,13 @@ class ModelPartition:
         self.furthest_watermark = max(self.furthest_watermark, self.clock - delay)
 
     def wake(self, watermark: float, now: int) -> None:
-        """It brings rows in this batch."""
+        """Notes that it has rows in this batch."""
         if self.is_idle:
             self.floor = watermark
         self.is_idle, self.last_active, self.is_empty = False, now, False
 
     def note_silence(self, now: int) -> None:
-        """It brings none."""
+        """Notes that it has none."""
         if self.last_active is None:
             self.last_active = now
         idle_after = self.read.watermark.idle
@@ -89,14 +89,14 @@ def source_row(event: SourceEvent) -> Row:
 
 
 def event_clock(watermark: Watermark, event: SourceEvent, schema: pl.Schema) -> float:
-    """How far the row says that time has come; -inf where it says nothing."""
+    """The time to which an event moves the clock; -inf if it does not."""
     if isinstance(watermark, Bounded):
         return min(event.event_time, event.ingestion_time)
     if isinstance(watermark, IngestionTime):
         return event.ingestion_time
     assert isinstance(watermark, Punctuation)
-    claimed = pl.DataFrame([source_row(event)], schema=schema).select(watermark=watermark.time_in_millis)[
-        "watermark"
+    claimed = pl.DataFrame([source_row(event)], schema=schema).select(claimed=watermark.time_in_millis)[
+        "claimed"
     ][0]
     if (
         claimed is None

@@ -1,4 +1,4 @@
-"""Joins with a table in the model: rows wait for the watermark, and each is held against the table as it stands then."""
+"""Joins with a table in the model: rows wait for the watermark, then meet the version of their time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ModelTableJoin:
         self.table: dict[Key, Row] = {}
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
-        """A batch: rows behind their watermark are refused, those before the new one are taken in order, versions first."""
+        """Refuses late rows, and joins those before the new watermark in order, versions first."""
         left, right = SIDE_COLUMNS
         ready = release_rows(self.waiting, arrivals, time, outcome)
         for row in sorted(
@@ -33,7 +33,7 @@ class ModelTableJoin:
                 self.emit_row(key, row, outcome)
 
     def emit_row(self, key: Key, row: Row, outcome: OperatorOutcome) -> None:
-        """A row beside the version that holds."""
+        """Emits a row with the version of its key."""
         version = self.table.get(key) if None not in key else None
         version = version if version is not None and version[PRESENT] else None
         if version is None and self.node.how == "inner":

@@ -1,11 +1,12 @@
-"""When a window fires, in the model: each trigger of a window remembers which rows came to it, and answers from that.
+"""When a window fires, in the model: each trigger of a window remembers the rows that came to it.
 
-A `TriggerRun` is one trigger at work in one window. The window tells it of new rows, asks once per batch whether it is ready, and then
-lets it fire. A trigger that has finished is started anew by `repeatedly`, is followed by the next one in `in_order`, and otherwise
-closes its window. Windows that merge merge their runs.
+A `TriggerRun` is one trigger at work in one window. The window tells it of new rows, asks once per batch
+whether it is ready, and then lets it fire. A trigger that has finished is started anew by `repeatedly`, is
+followed by the next one in `in_order`, and otherwise closes its window. Windows that merge merge their runs.
 
-This is the specification of `engine/trigger_state.py` and shares no code with it. The engine stores the next time that a trigger waits
-for; here a run keeps the first row that it has seen, and every answer is computed from that row anew.
+This is the specification of `engine/trigger_state.py` and shares no code with it. The engine stores the next
+time that a trigger waits for; here a run keeps the first row that it has seen, and every answer is computed
+from that row anew.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class RepeatedlyRun(TriggerRun):
     inner: TriggerRun
 
     def add_rows(self, rows: NewRows) -> None:
-        """They concern the inner one."""
+        """The inner trigger sees them."""
         self.inner.add_rows(rows)
 
     def is_ready(self, moment: Moment) -> bool:
-        """Whether the inner one is."""
+        """Whether the inner trigger is ready."""
         return self.inner.is_ready(moment)
 
     def fire(self, moment: Moment) -> bool:
@@ -40,13 +41,13 @@ class RepeatedlyRun(TriggerRun):
         return False
 
     def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:
-        """Inner ones merge."""
+        """Merges the inner triggers."""
         self.inner.absorb(
             [other.inner for other in others if isinstance(other, RepeatedlyRun)], is_past_end=is_past_end
         )
 
     def alarms(self, window_end: int) -> Iterator[Alarm]:
-        """Those of the inner one."""
+        """Those of the inner trigger."""
         yield from self.inner.alarms(window_end)
 
 
@@ -61,11 +62,11 @@ class AtWatermarkRun(TriggerRun):
     """Whether the pane on time has been shown."""
 
     def add_rows(self, rows: NewRows) -> None:
-        """They concern the phase."""
+        """The run of this phase sees them."""
         self.phase.add_rows(rows)
 
     def is_ready(self, moment: Moment) -> bool:
-        """On time at the window's end; otherwise as the phase says."""
+        """Ready at the window's end, and before and after it whenever the phase is."""
         return (not self.is_settled and moment.is_past_end) or self.phase.is_ready(moment)
 
     def fire(self, moment: Moment) -> bool:
@@ -99,18 +100,18 @@ class SeveralRun(TriggerRun):
     parts: list[TriggerRun]
 
     def add_rows(self, rows: NewRows) -> None:
-        """They concern all of them."""
+        """Every part sees them."""
         for part in self.parts:
             part.add_rows(rows)
 
     def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:
-        """Each merges with its counterparts."""
+        """Merges each part with its counterparts."""
         for place, part in enumerate(self.parts):
             counterparts = [other.parts[place] for other in others if isinstance(other, SeveralRun)]
             part.absorb(counterparts, is_past_end=is_past_end)
 
     def alarms(self, window_end: int) -> Iterator[Alarm]:
-        """Those of all of them."""
+        """Those of all parts."""
         for part in self.parts:
             yield from part.alarms(window_end)
 
@@ -119,24 +120,24 @@ class AnyOfRun(SeveralRun):
     """`any_of`: fires when one of them does, and finishes when one of those has."""
 
     def is_ready(self, moment: Moment) -> bool:
-        """Whether one is."""
+        """Whether one part is ready."""
         return any(part.is_ready(moment) for part in self.parts)
 
     def fire(self, moment: Moment) -> bool:
-        """All that are ready fire; the others go on."""
+        """Fires every part that is ready; the others go on."""
         finished = [part.fire(moment) for part in self.parts if part.is_ready(moment)]
         return any(finished)
 
 
 class UntilRun(SeveralRun):
-    """`a.until(b)`: as the first; when the second fires, a last time."""
+    """`a.until(b)`: fires as `a` does, and a last time when `b` does."""
 
     def is_ready(self, moment: Moment) -> bool:
-        """Whether one is."""
+        """Whether one part is ready."""
         return any(part.is_ready(moment) for part in self.parts)
 
     def fire(self, moment: Moment) -> bool:
-        """The second one finishes it; so does the first if it comes to an end."""
+        """Finishes when `b` fires, or when `a` has finished."""
         main, last = self.parts
         return last.is_ready(moment) or main.fire(moment)
 
@@ -146,28 +147,28 @@ class AllOfRun(TriggerRun):
     """`all_of`: fires when all are ready; one that has finished stays ready."""
 
     parts: list[TriggerRun | None]
-    """None: it has finished."""
+    """None for a part that has finished."""
 
     def running(self) -> list[TriggerRun]:
-        """Those that have not finished."""
+        """The parts that have not finished."""
         return [part for part in self.parts if part is not None]
 
     def add_rows(self, rows: NewRows) -> None:
-        """They concern those that have not finished."""
+        """The parts that have not finished see them."""
         for part in self.running():
             part.add_rows(rows)
 
     def is_ready(self, moment: Moment) -> bool:
-        """Whether all are."""
+        """Whether all parts are ready."""
         return all(part.is_ready(moment) for part in self.running())
 
     def fire(self, moment: Moment) -> bool:
-        """All fire together; it has finished when the last of them has."""
+        """Fires all parts; finishes when every part has finished."""
         self.parts = [None if part is None or part.fire(moment) else part for part in self.parts]
         return not self.running()
 
     def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:
-        """A part has finished in the new window only if it has in every one that became part of it."""
+        """A part has finished in the merged window only if it has in all of them."""
         runs = [self, *(other for other in others if isinstance(other, AllOfRun))]
         for place in range(len(self.parts)):
             counterparts = [part for run in runs if (part := run.parts[place]) is not None]
@@ -176,7 +177,7 @@ class AllOfRun(TriggerRun):
                 part.absorb(counterparts[1:], is_past_end=is_past_end)
 
     def alarms(self, window_end: int) -> Iterator[Alarm]:
-        """Those of the ones that have not finished."""
+        """Those of the parts that have not finished."""
         for part in self.running():
             yield from part.alarms(window_end)
 
@@ -190,15 +191,15 @@ class InOrderRun(TriggerRun):
     position: int = 0
 
     def add_rows(self, rows: NewRows) -> None:
-        """They concern the one whose turn it is."""
+        """The current trigger sees them."""
         self.current.add_rows(rows)
 
     def is_ready(self, moment: Moment) -> bool:
-        """Whether that one is."""
+        """Whether the current trigger is ready."""
         return self.current.is_ready(moment)
 
     def fire(self, moment: Moment) -> bool:
-        """The next one begins with nothing."""
+        """Starts the next trigger when the current one has finished."""
         if not self.current.fire(moment):
             return False
         if self.position + 1 == len(self.triggers):
@@ -208,7 +209,7 @@ class InOrderRun(TriggerRun):
         return False
 
     def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:
-        """The furthest counts, with what all windows that came as far have seen."""
+        """Goes on with the furthest position, and merges the runs that reached it."""
         runs = [self, *(other for other in others if isinstance(other, InOrderRun))]
         furthest = max(run.position for run in runs)
         currents = [run.current for run in runs if run.position == furthest]
@@ -216,7 +217,7 @@ class InOrderRun(TriggerRun):
         self.current.absorb(currents[1:], is_past_end=is_past_end)
 
     def alarms(self, window_end: int) -> Iterator[Alarm]:
-        """Those of the one whose turn it is."""
+        """Those of the current trigger."""
         yield from self.current.alarms(window_end)
 
 

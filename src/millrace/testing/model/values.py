@@ -1,4 +1,4 @@
-"""Plain Python values as the model reckons with them: aggregates, equality, order."""
+"""Aggregates, equality and order of plain Python values."""
 
 import math
 from collections import Counter
@@ -15,12 +15,12 @@ Row: TypeAlias = dict[str, Any]
 
 
 def to_canonical(row: Row, columns: Iterable[str]) -> tuple[Any, ...]:
-    """A row as something that can be compared and counted: not-a-number equals itself, lists are tuples."""
+    """A row in hashable form: not-a-number equals itself, lists are tuples."""
     return tuple((column, to_comparable(row[column])) for column in sorted(columns))
 
 
 def to_comparable(value: Any) -> Any:
-    """A value that equals itself and can be put into a set."""
+    """A value in hashable form that equals itself."""
     if isinstance(value, list):
         return tuple(map(to_comparable, value))
     if isinstance(value, dict):

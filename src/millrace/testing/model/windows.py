@@ -1,4 +1,4 @@
-"""What an aggregation over rows holds, in the model: for each key and window all its rows, and when they were shown."""
+"""Aggregations over rows, in the model: each window keeps all its rows, and every pane is computed anew."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from millrace.windows import FOREVER, Unaligned, Window
 
 @dataclass
 class OpenWindow:
-    """All that is known of one key in one window."""
+    """The state of one key in one window."""
 
     rows: list[Change] = field(default_factory=list)
     new_rows: list[Change] = field(default_factory=list)
-    """Those that no pane has shown yet."""
+    """The rows that no pane has shown yet."""
     new_times: list[int] = field(default_factory=list)
-    """The event times of those among them that were not late."""
+    """The event times of the new rows that were not late."""
     arrived: int = 0
     """How many came in this batch."""
     trigger_runs: list[TriggerRun] = field(default_factory=list)
-    """The trigger at work; after a merge those of all windows that are one now, until the batch's rows are counted."""
+    """The run of the trigger; after a merge those of all merged windows, until `update_triggers`."""
     is_closed: bool = False
     pane_count: int = 0
     settled_count: int = 0
-    """How many panes there were, also of the windows that have become this one."""
+    """How many panes there were, those of merged windows included."""
     inherited_counts: tuple[int, int] = (0, 0)
-    """How many of them were those of other windows: a window that has grown or was merged counts its own panes anew."""
+    """How many of them other windows showed: a window that grew or was merged counts its own panes from 0."""
     shown_panes: list[Row] = field(default_factory=list)
-    """What the last pane held, or after a merge those of several windows: the next pane takes their place."""
+    """The last pane, or after a merge the last panes of all merged windows: the next pane replaces them."""
     sent_panes: list[Row] = field(default_factory=list)
-    """What stands downstream; where the window has grown since, nothing."""
+    """The panes that hold downstream; none after the window grew."""
 
     def absorb(self, other: OpenWindow) -> None:
-        """Two windows are one."""
+        """Merges another window into this one."""
         self.rows += other.rows
         self.new_rows += other.new_rows
         self.shown_panes += other.shown_panes
@@ -57,7 +57,7 @@ class OpenWindow:
 
 @dataclass
 class ModelClocks:
-    """Where time stands in the windows' own domain, and on the wall, before and after a batch."""
+    """Time in the windows' own domain and processing time, before and after a batch."""
 
     old_time: float = -math.inf
     time: float = -math.inf
@@ -69,13 +69,13 @@ class ModelWindows:
     """The windows of one aggregation over rows."""
 
     def __init__(self, node: graph.Aggregation, values: ComputeValues) -> None:
-        """`values`: the aggregates of some rows."""
+        """`values` computes the aggregates of rows."""
         self.node, self.windowing, self.values = node, node.windowing, values
         self.open_windows: dict[Key, dict[Window, OpenWindow]] = defaultdict(dict)
         self.clocks = ModelClocks()
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:
-        """A batch: rows are judged and taken, time moves, panes fire, what has expired is dropped."""
+        """Judges and adds rows, moves time, fires panes, and drops expired windows."""
         if self.windowing.is_processing_time:
             self.clocks.time = max(self.clocks.time, now)
         for arrival in sorted(arrivals, key=lambda a: (a.row["event_time"], a.row_order)):
@@ -94,7 +94,7 @@ class ModelWindows:
         self.clocks = ModelClocks(clocks.time, clocks.time, now, now)
 
     def windows_of(self, row: Row, now: int) -> list[Window]:
-        """The windows that a row belongs to, each by itself."""
+        """The windows that a row is assigned to, before any merge."""
         window_fn = self.windowing.assigner
         at = now if self.windowing.is_processing_time else row["event_time"]
         if isinstance(window_fn, Unaligned):
@@ -105,7 +105,7 @@ class ModelWindows:
         return window_fn.assign(at)
 
     def judge(self, arrival: Arrival, now: int, outcome: OperatorOutcome) -> None:
-        """Into which of its windows the row still comes; refused by any, it is reported once."""
+        """Adds a row to those of its windows that still accept it, and reports it once if any did not."""
         key = tuple(arrival.row[column] for column in self.node.keys)
         late = closed = 0
         for own_window in self.windows_of(arrival.row, now):
@@ -123,7 +123,7 @@ class ModelWindows:
             outcome.refuse(arrival.row, arrival.row_order, reason, late + closed)
 
     def find_group(self, key: Key, own_window: Window) -> list[Window]:
-        """The window of a row, with those held that it grows into."""
+        """The window of a row and the open windows that it merges with."""
         if not self.windowing.window.merging:
             return [own_window]
         known = [window for window, state in self.open_windows[key].items() if not state.is_closed]
@@ -134,7 +134,7 @@ class ModelWindows:
         )
 
     def is_shut(self, key: Key, own_window: Window) -> bool:
-        """Whether the row belongs to a window whose trigger has finished."""
+        """Whether the trigger of the row's window has finished."""
         closed = [window for window, state in self.open_windows[key].items() if state.is_closed]
         if not self.windowing.window.merging:
             return own_window in closed
@@ -143,7 +143,7 @@ class ModelWindows:
     def accept(
         self, key: Key, window: Window, group: Sequence[Window], arrival: Arrival, outcome: OperatorOutcome
     ) -> None:
-        """The row becomes part of a window, and the windows it belongs to become one; those that are no more are taken back downstream."""
+        """Adds a row to a window, merging the windows of its group; those that vanish are retracted."""
         merged, own_counts = [], None
         for own_window in (own_window for own_window in group if own_window in self.open_windows[key]):
             state = self.open_windows[key].pop(own_window)
@@ -172,7 +172,7 @@ class ModelWindows:
         self.open_windows[key][window] = merged_window
 
     def withdraw(self, window: Window, state: OpenWindow, outcome: OperatorOutcome) -> None:
-        """A window is no more: what it had shown is taken back downstream, and where tables are kept by window."""
+        """Retracts the panes of a window that was merged into another."""
         outcome.changes += [Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in state.sent_panes]
         state.sent_panes = []
         is_early = self.clocks.time < window[1]
@@ -186,7 +186,7 @@ class ModelWindows:
             outcome.withdrawn += [{**old, **history, "final": True, "op": panes.RETRACT} for old in standing]
 
     def update_triggers(self, now: int) -> None:
-        """Triggers see the batch's rows; those of windows that have become one are merged first."""
+        """Merges the triggers of merged windows, then counts the batch's rows."""
         time = self.clocks.time
         for windows in self.open_windows.values():
             for window, open_window in windows.items():
@@ -203,7 +203,7 @@ class ModelWindows:
     def check_trigger(
         self, key: Key, window: Window, open_window: OpenWindow, clocks: ModelClocks, outcome: OperatorOutcome
     ) -> None:
-        """Whether the window fires now, or shows itself a last time before it is dropped."""
+        """Emits a pane if the window fires, or if it closes and a last one is due."""
         [trigger] = open_window.trigger_runs
         moment = Moment(int(max(clocks.time, -END_OF_STREAM)), clocks.clock, window[1])
         is_asked = open_window.arrived > 0 or has_come_due(trigger, window, clocks)
@@ -229,7 +229,7 @@ class ModelWindows:
         final: bool,
         outcome: OperatorOutcome,
     ) -> None:
-        """A pane, computed anew from all rows; what it replaces is taken back."""
+        """Emits a pane, computed anew from all rows, and retracts the panes that it replaces."""
         own_index, own_settled_count = (
             open_window.pane_count - open_window.inherited_counts[0],
             open_window.settled_count - open_window.inherited_counts[1],
@@ -272,11 +272,11 @@ class ModelWindows:
         open_window.settled_count += timing != "early"
 
     def pane_identity(self, row: Row) -> Any:
-        """What of a pane matters downstream."""
+        """The values of a pane that matter downstream."""
         return to_canonical(row, [*self.node.aggregates, "event_time", "window_start", "window_end"])
 
     def pane_time(self, window: Window, open_window: OpenWindow) -> int:
-        """The end, or the earliest or latest of the rows that are new and were not late."""
+        """The pane's event time: the window's end, or that of the earliest or latest new row that was not late."""
         if self.windowing.time == "end" or not open_window.new_times:
             return window[1] - 1
         return min(open_window.new_times) if self.windowing.time == "earliest" else max(open_window.new_times)

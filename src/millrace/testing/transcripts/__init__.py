@@ -1,4 +1,4 @@
-"""Transcripts: YAML documents that say what goes in and what must come out, run on the model, the engine or Spark."""
+"""Transcripts: YAML documents of events in and expected panes out, run on the model, the engine or Spark."""
 
 from millrace.testing.transcripts.running import run_files
 

@@ -1,4 +1,4 @@
-"""From a YAML document to a transcript: every key is known, or refused by its name."""
+"""Parses YAML documents as transcripts, and refuses unknown keys."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -62,18 +62,18 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "closing": ("none", "if_new", "always"),
     "value": ("list", "sum", "count", "latest"),
 }
-"""For each key what may be chosen, the default first."""
+"""The choices for each key, the default first."""
 _ACCUMULATIONS: dict[str, Accumulation] = {
     "value": "accumulating",
     "delta": "discarding",
     "value_and_retract": "retracting",
 }
-"""What `window(accumulation=...)` calls the choices of `output`."""
+"""The choices of `output` as `window(accumulation=...)` names them."""
 
 
 @dataclass(frozen=True)
 class JoinSpec:
-    """How two sides are brought together: in windows, by the times of their events, or with the right one as a table."""
+    """How two sides are joined: in windows, by event times, or with the right side as a table."""
 
     how: JoinType
     within: tuple[int, int] | None = None
@@ -82,7 +82,10 @@ class JoinSpec:
 
 @dataclass(frozen=True)
 class DeduplicateSpec:
-    """Of events with equal key and value only the first within some time; `time`: only those of the same time are copies."""
+    """Of events with equal key and value only the first within some time.
+
+    `time`: only those of the same time are copies.
+    """
 
     within: int
     same_time: bool
@@ -90,7 +93,7 @@ class DeduplicateSpec:
 
 @dataclass(frozen=True)
 class Transcript:
-    """One document, understood."""
+    """A parsed document."""
 
     window: WindowFn
     trigger: Trigger
@@ -104,15 +107,18 @@ class Transcript:
     then: tuple[Row, ...]
     """Aggregations that follow in the same window: what they are keyed `by`, and their `value`."""
     join: JoinSpec | None
-    """How events of the side `left` and those of the side `right` are joined instead; None: there are no sides."""
+    """How events of the side `left` and those of the side `right` are joined instead.
+
+    None: there are no sides.
+    """
     deduplicate: DeduplicateSpec | None
-    """Which copies are left out before anything else."""
+    """Which copies are removed first."""
     process: ProcessSpec | None
-    """What a processor does with the events instead."""
+    """The calls of a processor, in place of windows."""
     partitions: int
     idle: int | None
     watermark: Watermark | None
-    """How events move the watermark; None: the steps say where it is."""
+    """How events move the watermark; None if the steps set it."""
     must_fail: str | None
     steps: tuple[tuple[str, Any], ...]
 

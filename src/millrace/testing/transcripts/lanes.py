@@ -1,8 +1,9 @@
-"""Many transcripts in one query: each in a lane of its own, all lanes in step, so that a batch is a step of every one of them.
+"""Many transcripts in one query: each has its lane, and a batch holds one step of every lane.
 
-Starting a query and running a batch cost far more than the few rows of a transcript. A lane is a thread that waits, whenever its script
-feeds a batch, until every other lane feeds one or is done; then the batches run as one. A restart of one is a restart of all, which must
-change nothing. Since a batch has one clock, only transcripts that set it alike, at the same steps, run together.
+Starting a query and running a batch cost far more than the few rows of a transcript. A lane is a thread that
+waits, whenever its script feeds a batch, until every other lane feeds one or is done; then the batches run as
+one. A restart of one is a restart of all, which must change nothing. Since a batch has one clock, only
+transcripts that set it alike, at the same steps, run together.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from millrace.testing.script import Backend, BatchResult, MakeBackend
 
 
 class LaneFailed(RuntimeError):
-    """The query that the lanes share has failed, so nothing is known of this one."""
+    """The query that the lanes share has failed, so this one has no result."""
 
 
 @dataclass
 class LaneTurn:
-    """What one lane has to say in this turn, and what came of it."""
+    """The batch of one lane in this turn, and its result."""
 
     events: Sequence[SourceEvent] = ()
     now: int = 0
@@ -41,7 +42,7 @@ def _shared_clock(turns: Sequence[LaneTurn]) -> int:
 
 @dataclass
 class Lanes:
-    """A query that several scripts share; `make` is asked for it once all lanes are known."""
+    """A query that several scripts share; `make` builds it when all lanes are known."""
 
     make_backend: MakeBackend
     count: int
@@ -55,7 +56,7 @@ class Lanes:
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def make_lane(self, number: int) -> MakeBackend:
-        """What the script of a lane runs on."""
+        """The backend for the script of a lane."""
 
         def making(jobs: Sequence[Job], partitions: Mapping[str, int]) -> Backend:
             with self._changed:
@@ -67,7 +68,7 @@ class Lanes:
         return making
 
     def take_turn(self, number: int, turn: LaneTurn) -> BatchResult:
-        """Waits for the others; the last to come runs the batch of all."""
+        """Waits for the other lanes; the last one to arrive runs the batch of all."""
         with self._changed:
             self._turns[number] = turn
             self._waiting.add(number)
@@ -78,7 +79,7 @@ class Lanes:
             return turn.result
 
     def leave(self, number: int) -> None:
-        """A lane that is done, or never began, is waited for no longer."""
+        """Removes a lane that is done or never began, so that no other waits for it."""
         with self._changed:
             if number not in self._left:
                 self._left.add(number)
@@ -104,7 +105,7 @@ class Lanes:
         self._changed.notify_all()
 
     def close(self) -> None:
-        """Lets go of the query."""
+        """Closes the query."""
         if self._backend is not None:
             self._backend.close()
 
@@ -129,18 +130,18 @@ class LaneBackend:
         return BatchResult(written, {job: rows for job, rows in result.late.items() if job in self.jobs})
 
     def restart(self) -> None:
-        """Before the next batch, everything is started anew."""
+        """Restarts the query before the next batch."""
         self._has_restart = True
 
     def close(self) -> None:
-        """The lane is done."""
+        """Leaves the shared query."""
         self.shared.leave(self.number)
 
 
 def run_lanes(
     make: MakeBackend, runs: Sequence[Callable[[MakeBackend], str | None]]
 ) -> list[str | LaneFailed | None]:
-    """Runs each on a lane of its own; what each says, or that the query they shared has failed."""
+    """Runs each in its lane. A result is what the run returned, or the failure of the shared query."""
     shared = Lanes(make, len(runs))
     results: list[str | LaneFailed | None] = [None] * len(runs)
 

@@ -1,4 +1,7 @@
-"""The job that a pattern transcript speaks of, and its events through it: in batches cut anywhere, on two partitions, with restarts."""
+"""The job of a pattern transcript.
+
+Its events come in batches cut at random, on two partitions, with a restart.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ ScriptStep = tuple[str, Any]
 
 @dataclass(frozen=True)
 class PatternTranscriptJob:
-    """A transcript's job; `number` keeps those apart that run together."""
+    """A transcript's job; `number` tells jobs apart that run together."""
 
     transcript: PatternTranscript
     number: int = 0
@@ -118,7 +121,10 @@ class PatternTranscriptJob:
         ]
 
     def _cut_into_steps(self, chance: random.Random) -> Iterator[ScriptStep]:
-        """The events in order of arrival, cut anywhere; at some cuts time passes as far as the rest allows; one restart."""
+        """The events in order of arrival, cut at random.
+
+        At some cuts the watermark moves as far as later events allow; one restart.
+        """
         batch: list[Row] = []
         batches = 0
         for place, event in enumerate(self.transcript.events):
@@ -140,8 +146,8 @@ class PatternTranscriptJob:
 
     @property
     def _times_unless_late(self) -> list[int | None]:
-        """For each event its time, unless it will be late."""
-        watermark = BEFORE_ALL
+        """The time of each event; None for one that will be late."""
+        watermark = -(2**62)
         times: list[int | None] = []
         for event in self.transcript.events:
             watermark = watermark if ID in event else max(watermark, event["advance_to"])
@@ -153,7 +159,10 @@ class PatternTranscriptJob:
         return {_ID_TEXT: to_canonical_text(event[ID]), **fields, "event_time": event[TIME]}
 
     def _partition_of(self, event: Row) -> int:
-        """Rows of a key stay together, since it is their arrival that orders those of equal time."""
+        """The partition of an event.
+
+        Rows of a key share one, since their arrival orders those of equal time.
+        """
         key = self.transcript.key
         return 0 if key is None else sum(to_canonical_text(event.get(key)).encode()) % 2
 

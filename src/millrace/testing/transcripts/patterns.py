@@ -1,6 +1,7 @@
 """Pattern transcripts: a bounded stream of events in, matches and timeouts out.
 
-They run as jobs (`pattern_jobs.py`) on the model, the engine and Spark alike; on the model, matches must also be those of the definition.
+They run as jobs (`pattern_jobs.py`) on the model, the engine and Spark alike; on the model, matches must also
+be those of the definition.
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ from millrace.testing.transcripts.words import (
 TRANSCRIPT_KEYS = ("name", "key", "events", "pattern", "within", "skip", "expect", "must_fail", "tags")
 EXPECT_KEYS = ("matches", "count", "timeouts", "error")
 CUTS = 3
-"""How often the engine runs a transcript, each time with other batches."""
+"""How often the engine runs a transcript, each time in other batches."""
 
 TakenEvents = tuple[tuple[str, str], ...]
 """A match: which step took which events, each by its id as text, in order within a step."""
 
 PatternResult = tuple[list[TakenEvents], list[tuple[int, TakenEvents]] | None]
-"""Matches and, if anything is known of them, timeouts with their moments."""
+"""Matches, and timeouts with their times; None where timeouts are not known."""
 
 
 @dataclass(frozen=True)
 class PatternTranscript:
-    """One document, understood."""
+    """A parsed document."""
 
     pattern: Pattern
     key: str | None
     events: tuple[Row, ...]
-    """Arrival order; one without an id is time that passes."""
+    """In order of arrival; an entry without an id moves the watermark."""
     schema: pl.Schema
     expect: Row
     must_fail: str | None
@@ -93,7 +94,10 @@ def parse_document(document: Row) -> PatternTranscript:
 def run_transcript(
     transcript: PatternTranscript, on: On | MakeBackend, number: int = 0
 ) -> list[tuple[str, str]]:
-    """Every difference between what came and what was expected; `number` keeps transcripts apart that run together."""
+    """Every difference between results and expectations.
+
+    `number` tells transcripts apart that run together.
+    """
     subject = PatternTranscriptJob(transcript, number)
     results: list[PatternResult] = (
         [match_by_definition(transcript)] if on == "model" and "error" not in transcript.expect else []
@@ -113,7 +117,7 @@ def run_transcript(
 
 
 def match_by_definition(transcript: PatternTranscript) -> PatternResult:
-    """The matches that the definition of the pattern allows; of timeouts it knows nothing."""
+    """The matches that the definition of the pattern allows, without timeouts."""
     rows_by_key: dict[Any, list[Row]] = {}
     for event in transcript.events_in_time:
         rows_by_key.setdefault(
@@ -130,7 +134,7 @@ def match_by_definition(transcript: PatternTranscript) -> PatternResult:
 def match_by_columns(
     transcript: PatternTranscript, seed: int
 ) -> tuple[list[TakenEvents], list[tuple[int, TakenEvents]]] | None:
-    """The same of a regular pattern as it is found on columns; None: it is not one."""
+    """The matches and timeouts of a regular pattern, found on columns; None for other patterns."""
     matcher = Matcher(
         transcript.pattern, transcript.schema, (transcript.key,) if transcript.key else (), TIME
     )
@@ -154,7 +158,7 @@ def match_by_columns(
 def match_by_matcher(
     transcript: PatternTranscript, seed: int, *, timeouts_too: bool = True
 ) -> tuple[list[TakenEvents], list[tuple[int, TakenEvents]]]:
-    """The matches and timeouts that the matcher finds; between batches all it knows becomes bytes and comes back."""
+    """The matches and timeouts that the matcher finds; its state is encoded and decoded between batches."""
     keys = (transcript.key,) if transcript.key else ()
     matcher = Matcher(transcript.pattern, transcript.schema, keys, TIME, needs_timeouts=timeouts_too)
     stored: dict[Key, bytes] = {}
@@ -181,7 +185,7 @@ def match_by_matcher(
 def _cut_into_batches(
     transcript: PatternTranscript, chance: random.Random
 ) -> Iterator[tuple[list[Row], int]]:
-    """The events in order of time, cut anywhere between two times and wherever time passes."""
+    """The events in order of time, cut at random between two times, and wherever the watermark moves."""
     times = sorted({row[TIME] for row in transcript.events_in_time})
     cuts = {time for time in times if chance.random() < 0.5}
     cuts |= {event["advance_to"] for event in transcript.events if ID not in event}
@@ -279,7 +283,7 @@ def _parse_events(value: Any) -> Iterator[Row]:
 
 
 def _infer_schema(events: Sequence[Row], key: str | None) -> pl.Schema:
-    """The columns of the events: of each field the one type that holds all its values."""
+    """The columns of the events; each field has the one type that holds all its values."""
     schema: dict[str, pl.DataType] = {}
     for name in dict.fromkeys(name for event in events if ID in event for name in event):
         values = [event[name] for event in events if event.get(name) is not None]

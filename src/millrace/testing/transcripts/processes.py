@@ -1,4 +1,4 @@
-"""Transcripts of processors: the values of events are the calls that the processor makes when it is given them."""
+"""Transcripts of processors: the values of events are calls that the processor makes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SHARED = ("put", "drop")
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """What a document says under `process`."""
+    """The map under `process`."""
 
     ttl: int | None = None
-    """How long cells are kept."""
+    """The time to live of state."""
     on_timer: Mapping[str, list[Any]] = field(default_factory=dict)
-    """What a timer does, by its name; others emit their name."""
+    """The calls of a timer by its name; others emit their name."""
 
 
 def parse_document(spec: Any) -> ProcessSpec:
-    """What stands under `process`; refuses calls that do not exist."""
+    """Parses the map under `process`; refuses calls that do not exist."""
     if not isinstance(spec, dict):
         raise TranscriptError(
             f"`process: {to_text(spec)}` is not a map; it may have ttl and on_timer, or be empty"
@@ -73,7 +73,7 @@ def check_calls(value: Any, where: str, *, is_shared: bool = False) -> list[Any]
 
 
 class ScriptedProcessor(Processor):
-    """Does what the values of events say."""
+    """Makes the calls that the values of events name."""
 
     outputs: ClassVar = {"emits": pl.String}
     side_outputs: ClassVar = {"aside": {"aside": pl.String}}
@@ -83,19 +83,19 @@ class ScriptedProcessor(Processor):
     rules = state.map(shared=True)
 
     def __init__(self, on_timer: Mapping[str, list[Any]]) -> None:
-        """`on_timer`: what timers do, by name."""
+        """`on_timer`: the calls of timers, by name."""
         self.timer_calls = on_timer
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
-        """The calls of an event."""
+        """Makes the calls of an event."""
         self.run_calls(_as_list(json.loads(row["value"])), ctx)
 
     def on_timer(self, ctx: Context, name: str) -> None:
-        """Those of a timer."""
+        """Makes the calls of a timer."""
         self.run_calls(self.timer_calls.get(name, [{"emit": name}]), ctx)
 
     def process_broadcast(self, row: dict[str, Any], ctx: Context) -> None:  # noqa: ARG002 - shared cells need none
-        """Those of a rule."""
+        """Makes the calls of a broadcast row."""
         for call in _as_list(json.loads(row["value"])):
             if "put" in call:
                 self.rules.update(call["put"])
@@ -103,7 +103,7 @@ class ScriptedProcessor(Processor):
                 self.rules.pop(call["drop"], None)
 
     def run_calls(self, calls: Iterable[Any], ctx: Context) -> None:
-        """One call after the other."""
+        """Makes calls in order."""
         for call in calls:
             name, argument = next(iter(call.items())) if isinstance(call, dict) else ("add", call)
             match name:
@@ -127,7 +127,7 @@ class ScriptedProcessor(Processor):
                     _set_timers(ctx, name, argument)
 
     def read_cell(self, value: Any) -> str:
-        """What a cell holds now, or the value itself, as JSON."""
+        """The content of a state, or the value itself, as JSON."""
         match value:
             case "total":
                 value = self.total
@@ -139,7 +139,7 @@ class ScriptedProcessor(Processor):
 
 
 def make_processor(spec: ProcessSpec) -> Processor:
-    """The processor of a transcript, whose cells live as long as it says."""
+    """The processor of a transcript, with the time to live that it names."""
     collections_by_name = {"items": state.list, "entries": state.map}
     cells = {
         "total": state.value(0, ttl=spec.ttl),

@@ -1,4 +1,4 @@
-"""Where and when, as transcripts say it: windows and triggers."""
+"""Parses the windows and triggers of transcripts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -142,7 +142,7 @@ def parse_trigger(value: Any) -> Trigger:
 
 
 def _parse_at_watermark(value: Any) -> Trigger:
-    """As the bare word `watermark`, which fires once; what is given comes before and after."""
+    """The trigger `watermark`, which fires once on time, with `early` and `late` as given."""
     if not isinstance(value, dict):
         raise TranscriptError(f"`watermark: {to_text(value)}` needs a map with early or late")
     check_keys(value, ("early", "late"), "watermark")
@@ -151,7 +151,7 @@ def _parse_at_watermark(value: Any) -> Trigger:
 
 
 def parse_watermark(value: Any, idle: int | None) -> Watermark:
-    """How the events themselves move the watermark."""
+    """How events move the watermark."""
     name, inner = next(iter(value.items())) if isinstance(value, dict) and value else (value, None)
     match name:
         case "bounded":

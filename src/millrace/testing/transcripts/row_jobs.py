@@ -1,4 +1,7 @@
-"""The job that a row pattern transcript speaks of: the rows of partitions are events of keys, in batches cut anywhere, on two topic partitions, with a restart."""
+"""The job of a row pattern transcript.
+
+Rows of partitions are events of keys, in batches cut at random, on two topic partitions, with a restart.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,22 @@ from millrace.topics import Topic
 PARTITION_NUMBER = "lane_of_rows"
 """The key: which partition a row is of."""
 LONG_SPAN = 2**40
-"""A bound that no transcript comes to, since a stream needs one."""
+"""A stream needs a bound; no transcript reaches this one."""
 
 
 @dataclass(frozen=True)
 class RowTranscriptJob:
-    """A row pattern and the rows of its partitions; `number` keeps jobs apart that run together."""
+    """A row pattern and the rows of its partitions; `number` tells jobs apart that run together."""
 
     compiled: CompiledPattern
     partitions: Sequence[Sequence[Values]]
     number: int = 0
 
     def build_job(self) -> stream.Job:
-        """Of each row of the result its partition, its time, which is its place there, and its measures."""
+        """Emits the partition, the time and the measures of each result.
+
+        The time of a row is its place in the partition.
+        """
         for name in self.compiled.schema:
             if name in graph.TIME_COLUMNS or name.startswith("_") or name == PARTITION_NUMBER:
                 raise TranscriptError(

@@ -1,6 +1,7 @@
 """Row pattern transcripts: a table in, the rows of MATCH_RECOGNIZE out.
 
-On the model by definition, on the engine by the search, cut at random, and on Spark as a job (`row_jobs.py`), whose events are the rows.
+On the model by definition, on the engine by the search, cut at random, and on Spark as a job (`row_jobs.py`),
+whose events are the rows.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ CLAUSE_KEYS = (
 )
 EXPECT_KEYS = ("rows", "error")
 CUTS = 5
-"""How often the engine runs a transcript, each time with other batches."""
+"""How often the engine runs a transcript, each time in other batches."""
 
 INPUT = "input"
-"""How a query calls the table, if there is one."""
+"""The name of the table in queries."""
 
 
 @dataclass(frozen=True)
 class RowTranscript:
-    """One document, read; whether its pattern is possible shows when it is run, since it may expect that it is not."""
+    """A document. Its pattern is parsed when it runs, since an error may be what it expects."""
 
     table: pl.DataFrame | None
     clause: Row | None
@@ -86,7 +87,10 @@ def parse_document(document: Row) -> RowTranscript:
 
 
 def run_transcript(transcript: RowTranscript, on: On | MakeBackend, number: int = 0) -> list[tuple[str, str]]:
-    """Every difference between what came and what was expected; `number` keeps transcripts apart that run together."""
+    """Every difference between results and expectations.
+
+    `number` tells transcripts apart that run together.
+    """
     error = transcript.expect.get("error")
     problems: list[tuple[str, str]] = []
     for cut, matching in enumerate(_choose_matchings(on, number)):
@@ -105,7 +109,7 @@ def run_transcript(transcript: RowTranscript, on: On | MakeBackend, number: int 
 
 
 def can_share_query(transcript: RowTranscript) -> bool:
-    """Whether it can run together with others: it has one row pattern, and is not to fail."""
+    """Whether it can run together with others: it has one row pattern and expects no error."""
     clauses = (
         []
         if transcript.query is None
@@ -125,7 +129,7 @@ def _choose_matchings(on: On | MakeBackend, number: int) -> list[MatchFunction]:
 def match_by_definition(
     compiled: CompiledPattern, partitions: Sequence[Sequence[Values]]
 ) -> Iterator[ResultRow]:
-    """All that is shown of the rows of partitions, as the model defines it."""
+    """The results of the rows of partitions, as the model defines them."""
     definition = RowPatternDefinition(compiled.row_pattern, compiled.schema, compiled.time)
     for rows in partitions:
         for shown in definition.match_partition(rows, END_OF_STREAM, is_ended=True):
@@ -154,7 +158,7 @@ def parse_clause(document: Row) -> RowPattern:
 
 
 def _match_in_batches(chance: random.Random) -> MatchFunction:
-    """Matching in batches; between them all that is known becomes bytes and comes back."""
+    """Matches in batches; the state is encoded and decoded between them."""
 
     def matching(looking: CompiledPattern, lanes: Sequence[Sequence[Values]]) -> Iterator[ResultRow]:
         for given in lanes:
@@ -176,7 +180,7 @@ def _match_in_batches(chance: random.Random) -> MatchFunction:
 
 
 def _is_expected(failed: MillraceError, expected: str) -> bool:
-    """Whether an error is the one that is expected: its kind in a word, or a part of its text."""
+    """Whether an error has the expected kind, or contains the expected text."""
     kind = failed.kind if isinstance(failed, PatternFailed) else None
     return expected == kind or expected.lower() in str(failed).lower()
 

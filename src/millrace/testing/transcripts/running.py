@@ -1,4 +1,4 @@
-"""Runs transcripts, and says where what came differs from what was to come."""
+"""Runs transcripts and reports where results differ from expectations."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Findings:
-    """Where a run differs from its transcript: `missing` or `unexpected`, and what."""
+    """The differences between a run and its transcript: `missing` or `unexpected`, and a description."""
 
     problems: list[tuple[str, str]] = field(default_factory=list)
 
@@ -37,17 +37,20 @@ class Findings:
 
 
 NamedDocument = tuple[str, Any]
-"""A transcript's name, and its document, or the reason why there is none."""
+"""The name of a transcript, and its document or the reason why it cannot be read."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The one in C, where it was built: ten times as fast."""
+"""The loader in C, if it was built: ten times as fast."""
 
 MAX_LANES = 150
 """How many transcripts share a query at most."""
 
 
 def run_files(paths: Sequence[str | Path], on: On = "engine", *, say: Callable[[str], object] = print) -> int:
-    """Runs every transcript of every file, says a line for each and a last one; the number that failed."""
+    """Runs every transcript of every file and prints a line for each, and a last one.
+
+    Returns the number that failed.
+    """
     passed = failed = 0
     for name, reason in run_documents([Path(path) for path in paths], on):
         passed, failed = passed + (reason is None), failed + (reason is not None)
@@ -92,7 +95,7 @@ def _documents(path: Path) -> Iterator[NamedDocument]:
 
 
 def _run_together(documents: Sequence[Any], on: On) -> dict[int, str | None]:
-    """The outcomes of those that can share a query; where that fails, each is left to run by itself."""
+    """The outcomes of transcripts that can share a query; where that fails, each runs by itself."""
     by_clock_steps: dict[Any, list[int]] = defaultdict(list)
     for number, document in enumerate(documents):
         if (clocks := _clock_steps(document)) is not None:
@@ -116,7 +119,10 @@ def _run_in_lane(document: Any, number: int, lane: MakeBackend) -> str | None:
 
 
 def _clock_steps(document: Any) -> tuple[tuple[int, int], ...] | None:
-    """When a transcript sets the clock, and to what: those that do so alike can run together. None: it cannot run, or is to fail."""
+    """The clock settings of a transcript: those with the same settings can run together.
+
+    None if it cannot run or must fail.
+    """
     try:
         if isinstance(document, dict) and "pattern" in document:
             return None if "error" in patterns.parse_document(document).expect else ()
@@ -162,7 +168,10 @@ def find_failure(document: Any, on: On | MakeBackend, number: int = 0) -> str | 
 
 
 def run_transcript(transcript: Transcript, on: On | MakeBackend, number: int = 0) -> list[tuple[str, str]]:
-    """Every difference between what came and what was expected; `number` keeps transcripts apart that run together."""
+    """Every difference between results and expectations.
+
+    `number` tells transcripts apart that run together.
+    """
     subject = TranscriptJob(transcript, number)
     watermark_source: Literal["scripted", "own"] = "scripted" if transcript.watermark is None else "own"
     script = Script(subject.build_job(), on=on, partitions=transcript.partitions, watermarks=watermark_source)
@@ -217,7 +226,7 @@ def _compare(
     subject: str,
     findings: Findings,
 ) -> None:
-    """Pairs as many as can be paired, since an expectation that says little may fit several."""
+    """Pairs as many as possible, since a short expectation may fit several panes."""
     partner: dict[int, int] = {}
 
     def pair(number: int, visited: set[int]) -> bool:
@@ -237,7 +246,10 @@ def _compare(
 
 
 def _matches_expectation(expected: Row, pane: Row) -> bool:
-    """Only what the expectation says is compared; lists of values have no order."""
+    """Whether a pane fits an expectation, which compares only the keys that it has.
+
+    Lists of values have no order.
+    """
     for key, value in expected.items():
         if key not in pane:
             return False

@@ -1,4 +1,4 @@
-"""The job that a transcript speaks of, and its events and panes in the words of transcripts."""
+"""The job of a transcript, and its events and panes in the words of transcripts."""
 
 import json
 from dataclasses import dataclass, make_dataclass
@@ -21,14 +21,14 @@ from millrace.windows import Delta, Punctuated
 
 @dataclass(frozen=True)
 class TranscriptJob:
-    """A transcript's job; `number` keeps those apart that run together."""
+    """A transcript's job; `number` tells jobs apart that run together."""
 
     transcript: Transcript
     number: int = 0
 
     @property
     def has_numbers(self) -> bool:
-        """Whether the events' values are numbers, and not anything, kept as JSON."""
+        """Whether all values of events are numbers; otherwise they are kept as JSON."""
         return self.transcript.value == "sum" or isinstance(self.transcript.inner_window, Delta | Punctuated)
 
     def build_job(self) -> stream.Job:
@@ -75,11 +75,14 @@ class TranscriptJob:
 
     @property
     def has_sides(self) -> bool:
-        """Whether events are on a side: that of a join, or among rows or what is broadcast to them."""
+        """Whether events belong to a side: of a join, or to rows or broadcast rows."""
         return self.transcript.join is not None or self.transcript.process is not None
 
     def _build_process(self, read: stream.Stream, spec: ProcessSpec) -> stream.Job:
-        """What the processor emits to one topic, what it says aside to another; events of the right side are broadcast, if there are any."""
+        """Writes results to one topic and the side output to another.
+
+        Events of the right side are broadcast.
+        """
         sides = {
             event["side"] for kind, events in self.transcript.steps if kind == "events" for event in events
         }
@@ -136,7 +139,7 @@ class TranscriptJob:
         }
 
     def to_dropped(self, row: Row) -> Row:
-        """A refused event, as transcripts speak of it."""
+        """A refused event, in the words of transcripts."""
         return {
             "t": row["event_time"],
             "key": json.loads(row["key"]),
@@ -144,7 +147,7 @@ class TranscriptJob:
         }
 
     def read_panes(self, script: Script) -> list[Row]:
-        """The panes since last asked; a withdrawn value is part of the pane that takes its place."""
+        """The panes since the last call; a retracted value is part of the pane that replaces it."""
         rows = script.panes()
         if self.transcript.join is not None:
             return [self._to_pair(row) for row in rows]
@@ -168,7 +171,7 @@ class TranscriptJob:
         return panes
 
     def _to_pair(self, row: Row) -> Row:
-        """A row of a join: a pair that is new, or one that is gone."""
+        """A row of a join: a pair that is added or retracted."""
         values = [
             row[side] if self.has_numbers or row[side] is None else json.loads(row[side])
             for side in ("left", "right")
@@ -192,7 +195,7 @@ class TranscriptJob:
 
 
 def _to_emission(row: Row) -> Row:
-    """A row that a processor emitted, to its output or a side output."""
+    """A row that a processor emitted, to its results or to its side output."""
     pane = {
         "key": json.loads(row["key"]),
         "at": row["event_time"],
@@ -225,14 +228,14 @@ def _key_expression(by: str) -> pl.Expr:
 
 
 def _replaces(new: Row, old: Row) -> bool:
-    """Whether one pane takes the place of another: of the same window, or of one that grew into it."""
+    """Whether one pane replaces another: of the same window, or of one that grew into it."""
     within = new["window_start"] <= old["window_start"] and old["window_end"] <= new["window_end"]
     same = (new["window_start"], new["window_end"]) == (old["window_start"], old["window_end"])
     return within and new["key"] == old["key"] and (not same or new["index"] == old["index"])
 
 
 def _combine_retracted(retracted: list[Any]) -> Any:
-    """What a pane replaces: one value, or those of several windows that became one."""
+    """The value that a pane replaces, or the values of several windows that were merged."""
     if len(retracted) == 1:
         return retracted[0]
     return (

@@ -1,4 +1,4 @@
-"""How transcripts are read and spoken of: errors, numbers, and values as text."""
+"""Errors of transcripts, and values as text."""
 
 import json
 from collections.abc import Mapping
@@ -9,20 +9,20 @@ from millrace.patterns.sql import require_sqlglot
 
 
 class TranscriptError(MillraceError, ValueError):
-    """A transcript that says something impossible."""
+    """A transcript cannot be parsed."""
 
 
 class Unavailable(MillraceError):
-    """A transcript that asks for what this version does not have."""
+    """A transcript needs what this version does not have."""
 
 
 def to_text(value: Any) -> str:
-    """Anything, as it would stand in a transcript on one line."""
+    """A value on one line, as a transcript writes it."""
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
 def to_canonical_text(value: Any) -> str:
-    """A value as text that is equal for equal values, be a whole number written 1 or 1.0."""
+    """A value as text, equal for equal values: 1 and 1.0 are the same."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, list):
@@ -47,7 +47,7 @@ def check_keys(document: Mapping[Any, Any], keys: tuple[str, ...], where: str) -
 
 
 def is_row_transcript(document: Any) -> bool:
-    """Whether a document is about row patterns; raises if the SQL parser is missing."""
+    """Whether a document is about row patterns; raises an error if the SQL parser is not installed."""
     is_row_pattern = isinstance(document, dict) and any(
         key in document for key in ("table", "match_recognize", "query")
     )
