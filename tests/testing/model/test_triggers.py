@@ -8,9 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.durations import END_OF_STREAM
 from millrace.engine import trigger_state
 from millrace.testing.model import triggers as model
-from millrace.testing.model.simple_triggers import END_OF_STREAM, Moment, NewRows, TriggerRun
+from millrace.testing.model.simple_triggers import Moment, NewRows, TriggerRun
 from millrace.triggers import Trigger
 from strategies import examples
 from windowings import any_trigger

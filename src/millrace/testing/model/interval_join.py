@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace import graph, panes
+from millrace.durations import END_OF_STREAM
 from millrace.graph.build.join import SIDE_COLUMNS, IntervalJoin
 from millrace.testing.model.outcome import Arrival, Change, ComputeValues, OperatorOutcome
-from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.testing.model.values import Row
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import polars as pl
 
 from millrace import graph
+from millrace.durations import END_OF_STREAM
 from millrace.graph.build.join import IntervalJoin
 from millrace.testing.model.outcome import Arrival, Change, OperatorOutcome, RowModel
-from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.testing.model.source import ModelPartition, SourceEvent, source_row
 from millrace.testing.model.values import Row, compute_aggregate, to_sort_key
 

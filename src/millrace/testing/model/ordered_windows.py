@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 
 from millrace import graph, panes
+from millrace.durations import END_OF_STREAM
 from millrace.testing.model.outcome import Arrival, Change, ComputeValues, Key, OperatorOutcome
-from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.windows import Counted, Delta, Ordered, Punctuated
 
 

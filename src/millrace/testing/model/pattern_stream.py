@@ -23,7 +23,7 @@ from millrace.testing.model.pattern_choices import MatchPath
 from millrace.testing.model.pattern_conditions import EventRow
 from millrace.testing.model.pattern_definition import CertainMatch, Moment, PatternDefinition, Wait
 
-BEFORE_ALL = Moment(-1, is_event=False)
+FIRST_MOMENT = Moment(-1, is_event=False)
 
 
 class ShownMatch(NamedTuple):
@@ -57,7 +57,7 @@ class PatternStream:
     """A match that begins before this event is ruled out."""
     waiting: list[CertainMatch] = field(default_factory=list)
     """Certain matches that are not shown yet, since an earlier beginning may still rule them out."""
-    last_moment: Moment = BEFORE_ALL
+    last_moment: Moment = FIRST_MOMENT
 
     def add(self, row: EventRow) -> None:
         """Adds an event; `advance` returns its matches."""

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from millrace import graph, panes
+from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.errors import DefinitionError
 from millrace.graph.build.rules import MATCH_STEPS, MATCH_TIMES, RULE_NAME, RULE_TEXT, MatchRules
 from millrace.patterns.builder import Pattern
 from millrace.patterns.conditions import EarlierValue, earlier_values
 from millrace.testing.model.outcome import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
 from millrace.testing.model.pattern_stream import PatternStream, ShownMatch
-from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.testing.model.values import Row
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ModelMatch:
             key = key_of(self.node, arrival.row)
             self.streams.setdefault(key, PatternStream(self.node.pattern, self.schema))
             new_rows[key].append(arrival.row)
-        for key, stream in self.streams.items() if time > -END_OF_STREAM else ():
+        for key, stream in self.streams.items() if time > BEFORE_ALL else ():
             matches, timeouts = stream.advance(new_rows[key], clip_time(time), is_ended=time >= END_OF_STREAM)
             outcome.side_outputs.setdefault(graph.TIMEOUTS, []).extend(map(self.to_pane, timeouts))
             for match in matches:
@@ -95,7 +95,7 @@ class ModelRules:
                     key_of(self.node, row), PatternStream(pattern, self.node.row_schema)
                 )
                 stream.add(row)
-        for name in self.rules if time > -END_OF_STREAM else ():
+        for name in self.rules if time > BEFORE_ALL else ():
             self.pass_time(name, clip_time(time), outcome, is_ended=time >= END_OF_STREAM)
 
     def change_rule(self, row: Row, outcome: OperatorOutcome) -> None:
@@ -188,7 +188,7 @@ def key_of(node: graph.Operation, row: Row) -> Key:
 
 def clip_time(time: float) -> int:
     """A watermark as a whole number; before the first one, a time before all others."""
-    return int(max(-END_OF_STREAM, min(time, END_OF_STREAM)))
+    return int(max(BEFORE_ALL, min(time, END_OF_STREAM)))
 
 
 def emit_pane(key: Key, pane: Row, outcome: OperatorOutcome) -> None:

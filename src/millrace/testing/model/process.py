@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from millrace import graph, panes
+from millrace.durations import END_OF_STREAM
 from millrace.processors import Context, call_processor
 from millrace.state import KeyState
 from millrace.testing.model.outcome import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
-from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.timestamps import TimeDomain
 
 

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from millrace import triggers
+from millrace.durations import END_OF_STREAM
 from millrace.triggers import Trigger
-
-END_OF_STREAM = 2**62
-"""The watermark of a stream that has ended."""
 
 
 class NewRows(NamedTuple):

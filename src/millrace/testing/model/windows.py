@@ -11,9 +11,10 @@ from typing import Any
 import polars as pl
 
 from millrace import graph, panes
+from millrace.durations import BEFORE_ALL
 from millrace.testing.model import triggers
 from millrace.testing.model.outcome import Arrival, Change, ComputeValues, Key, OperatorOutcome
-from millrace.testing.model.simple_triggers import END_OF_STREAM, Moment, NewRows, TriggerRun
+from millrace.testing.model.simple_triggers import Moment, NewRows, TriggerRun
 from millrace.testing.model.values import Row, to_canonical
 from millrace.windows import FOREVER, Unaligned, Window
 
@@ -205,7 +206,7 @@ class ModelWindows:
     ) -> None:
         """Emits a pane if the window fires, or if it closes and a last one is due."""
         [trigger] = open_window.trigger_runs
-        moment = Moment(int(max(clocks.time, -END_OF_STREAM)), clocks.clock, window[1])
+        moment = Moment(int(max(clocks.time, BEFORE_ALL)), clocks.clock, window[1])
         is_asked = open_window.arrived > 0 or has_come_due(trigger, window, clocks)
         is_firing = is_asked and trigger.is_ready(moment)
         is_expiring = clocks.time >= window[1] + self.windowing.lateness

@@ -147,7 +147,7 @@ class PatternTranscriptJob:
     @property
     def _times_unless_late(self) -> list[int | None]:
         """The time of each event; None for one that will be late."""
-        watermark = -(2**62)
+        watermark = BEFORE_ALL
         times: list[int | None] = []
         for event in self.transcript.events:
             watermark = watermark if ID in event else max(watermark, event["advance_to"])

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from millrace.durations import END_OF_STREAM
 from millrace.errors import MillraceError, PatternFailed
 from millrace.patterns.sql.clause import RowPattern, match_recognize
 from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
@@ -22,7 +23,6 @@ from millrace.patterns.sql.matcher import RowPatternMatcher, SqlPartition
 from millrace.patterns.sql.queries import MatchFunction, recognize_matches, run_query
 from millrace.patterns.sql.tokens import tokenize
 from millrace.testing.model.row_pattern_definition import RowPatternDefinition
-from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.testing.model.values import Row
 from millrace.testing.script import MakeBackend, On
 from millrace.testing.transcripts.row_jobs import RowTranscriptJob
