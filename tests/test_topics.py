@@ -99,7 +99,7 @@ def test_equal_topics_are_equal_and_survive_pickling() -> None:
         ({"partitions": True}, "partitions=True must be a number"),
         ({"retention": "soon"}, "retention='soon' is not a duration"),
         ({"retention": 0}, "retention=0 must be longer than zero"),
-        ({"time": "seen"}, "say envelope=False"),
+        ({"time": "seen"}, "set envelope=False"),
         ({"envelope": False}, "name the field that holds it with time="),
         ({"envelope": False, "time": "nobody"}, "time='nobody' is not a field of Sighting"),
         ({"envelope": False, "time": "moving"}, "time='moving' is Boolean"),

@@ -126,7 +126,7 @@ def test_windows_that_do_not_merge_stay_by_themselves() -> None:
     [
         (lambda: windows.sessions(0), "gap=0"),
         (lambda: windows.counted(0), "n=0"),
-        (lambda: windows.counted(3, every=4), "every=4 is more than n=3"),
+        (lambda: windows.counted(3, every=4), "every=4 is greater than n=3"),
         (lambda: windows.delta("x", -1), "threshold=-1"),
         (lambda: windows.punctuated("x"), "polars expression"),  # type: ignore[arg-type]  # a user's mistake
         (lambda: windows.processing_time(windows.processing_time(windows.fixed(1))), "processing_time"),

@@ -1,4 +1,4 @@
-"""HOW panes refine each other: the columns every result carries besides its key and aggregates."""
+"""HOW panes refine each other: the columns of every result besides its key and aggregates."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,19 +7,19 @@ from typing import Literal, TypeAlias
 import polars as pl
 
 Accumulation: TypeAlias = Literal["accumulating", "discarding", "retracting"]
-"""What a pane holds: all rows of its window; only those since the last pane; or all, with the value shown before taken back."""
+"""The content of a pane: all rows of its window; only those since the last pane; or all, with a retraction of the last pane."""
 
 OnTime: TypeAlias = Literal["always", "if_new"]
-"""Whether the pane on time comes even when nothing is new since an early one."""
+"""Whether the pane on time is emitted even if there are no new rows since an early pane."""
 
 Closing: TypeAlias = Literal["none", "if_new", "always"]
-"""Whether a last pane comes when a window is dropped: never; when something was not shown yet; always."""
+"""Whether a window emits a last pane when its state is dropped: never; if there are rows in no pane yet; always."""
 
 PaneTime: TypeAlias = Literal["end", "earliest", "latest"]
-"""The event time of a pane: its window's last millisecond, or that of its earliest or latest new row that was not late."""
+"""The event time of a pane: the last millisecond of its window, or that of its earliest or latest new row that was not late."""
 
 Delivery: TypeAlias = Literal["exactly_once", "at_least_once", "at_most_once"]
-"""What a crash may do to results that were on their way: nothing; write them again; lose them."""
+"""The effect of a crash on results in flight: none; they may be written again; they may be lost."""
 
 ADD, RETRACT = "+", "-"
 
@@ -32,9 +32,9 @@ COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "final": pl.Boolean,
     "op": pl.String,
 }
-"""Times are milliseconds since the epoch, `[window_start, window_end)`. `index` counts a window's panes, `settled_index` the
-on-time and late ones among them (−1 while early). `final`: no other pane of this window and key will come. `op`: `+` a value,
-`-` the withdrawal of the value shown before, where no value takes its place."""
+"""Times are milliseconds since the epoch, `[window_start, window_end)`. `index` counts the panes of a window, `settled_index` the
+on-time and late ones among them (−1 while early). `final`: no other pane of this window and key follows. `op`: `+` a value, `-` a
+retraction of the value before that no value replaces."""
 
 
 SHOWN_ONCE: Mapping[str, object] = MappingProxyType(
@@ -49,11 +49,11 @@ def shown_once() -> list[pl.Expr]:
 
 
 HISTORY_COLUMNS = ("index", "settled_index", "timing", "final", "op")
-"""The columns that say how a pane came about, and not what holds: where panes travel on as changes, nothing may depend on them."""
+"""The columns on how a pane was emitted. Where panes are input as changes, no result may depend on these."""
 
 
 def latest_panes(panes: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """The last word on each key and window: withdrawn ones left out, sorted, without the history columns."""
+    """The latest value of each key and window, sorted, without the history columns; retracted ones are left out."""
     values = [c for c in panes.columns if c not in COLUMNS and c not in key and c != "event_time"]
     latest = panes.sort("index", maintain_order=True).group_by(*key, "window_start", "window_end").last()
     order = ["window_end", "window_start", *key]

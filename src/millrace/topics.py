@@ -14,7 +14,7 @@ from millrace.values.calls import explain_errors
 Codec: TypeAlias = Literal["binary", "json", "avro"]
 
 SYSTEM_COLUMNS = frozenset({"event_time", "ingestion_time", *panes.COLUMNS})
-"""Columns that millrace adds to those of a type, so that no field may have these names."""
+"""Columns that millrace adds to those of a type. No field may have these names."""
 
 _MAX_PARTITIONS = 1024
 
@@ -28,29 +28,29 @@ class Topic:
     type: type
     """A protobuf message class or a dataclass; its fields are the columns."""
     key: str | None = None
-    """The column by which the log partitions; events without one are dealt out in turn."""
+    """The column that determines the partition; without a key, events go to the partitions in turn."""
     _: KW_ONLY
     envelope: bool = True
     """False for a topic that millrace did not write: plain protobuf or JSON of the type, with event time in the field `time`."""
     time: str | None = None
     codec: Codec = "binary"
-    """How records are encoded: protobuf, JSON, or, only without an envelope, Avro."""
+    """The encoding of records: protobuf (`binary`), JSON, or, only without an envelope, Avro."""
     avro: str | None = None
-    """With codec `avro`, the schema with which records were written, as JSON."""
+    """With codec `avro`: the schema of the records, as JSON."""
     confluent: bool = False
-    """Only without an envelope: records begin with the header of Confluent's serializers, which is passed over. No schema registry is asked."""
+    """Only without an envelope: records begin with the header of Confluent's serializers, which is ignored. No schema registry is used."""
     partitions: int = 4
     retention: Duration | None = None
-    """How long events are kept after they were appended; None: for ever."""
+    """How long events are kept after they are appended; None: for ever."""
     compact: bool = False
-    """On Kafka, only the last event of each key is sure to be kept, and one without a value says that its key is gone; jobs pass over it."""
+    """A compacted topic: Kafka may keep only the last event of each key. An event without a value (a tombstone) deletes its key; jobs ignore it."""
     tombstones: bool = False
     """With `compact`: events without a value are rows whose fields are null but for the key, at the time when they were appended, and what a job withdraws is written as such."""
     replicas: int | None = None
     """How many of Kafka's brokers hold each event; None: as `kafka.replicas` or the brokers say."""
 
     def __post_init__(self) -> None:
-        """Refuses what could not be stored or told apart later."""
+        """Refuses settings that contradict each other or cannot be stored."""
         check_name(self.name)
         if not event_types.is_event_type(self.type):
             raise DefinitionError(
@@ -73,7 +73,7 @@ class Topic:
             )
         if self.tombstones and not (self.compact and len(self.schema) > 1):
             raise DefinitionError(
-                f"topic {self.name!r}: tombstones=True says of keys that they are gone; say compact=True, and let the type have a field besides the key"
+                f"topic {self.name!r}: tombstones=True deletes keys; set compact=True, and give the type a field besides the key"
             )
         if self.replicas is not None and (type(self.replicas) is not int or self.replicas < 1):
             raise DefinitionError(
@@ -84,7 +84,7 @@ class Topic:
 
     @property
     def schema(self) -> pl.Schema:
-        """The columns of the type, without the times that every row has besides."""
+        """The columns of the type, without the times that every row has."""
         return event_types.columns(self.type)
 
     @property
@@ -99,18 +99,18 @@ class Topic:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether others write it, in a form in which millrace does not."""
+        """Whether other programs write the topic, in a format that millrace does not write."""
         return self.codec == "avro" or self.confluent
 
     def _check_foreign(self) -> None:
         if self.envelope and self.is_read_only:
             setting = "codec='avro'" if self.codec == "avro" else "confluent=True"
             raise DefinitionError(
-                f"topic {self.name!r}: {setting} is for topics that others write; say envelope=False and time="
+                f"topic {self.name!r}: {setting} is for topics that other programs write; set envelope=False and time="
             )
         if (self.codec == "avro") != (self.avro is not None):
             raise DefinitionError(
-                f"topic {self.name!r}: codec='avro' and avro=, the schema with which records were written, go together"
+                f"topic {self.name!r}: codec='avro' and avro=, the schema of the records, need each other; give both or none"
             )
 
     def _check_fields(self) -> None:
@@ -122,7 +122,7 @@ class Topic:
         for name in fields:
             if name in SYSTEM_COLUMNS or name.startswith("_"):
                 raise DefinitionError(
-                    f"topic {self.name!r}: {self.type.__name__}.{name} would collide with a column of millrace's own; rename the field"
+                    f"topic {self.name!r}: {self.type.__name__}.{name} would collide with a column that millrace adds; rename the field"
                 )
         if self.key is not None and self.key not in fields:
             raise DefinitionError(
@@ -130,14 +130,14 @@ class Topic:
             )
         if self.key is not None and fields[self.key].is_nested():
             raise DefinitionError(
-                f"topic {self.name!r}: key={self.key!r} is {fields[self.key]}, and a key must be a single value"
+                f"topic {self.name!r}: key={self.key!r} is {fields[self.key]}, but a key must be a single value; choose another field"
             )
 
     def _check_time(self) -> None:
         if self.envelope:
             if self.time is not None:
                 raise DefinitionError(
-                    f"topic {self.name!r}: time={self.time!r} has no effect, as the envelope carries event time; say envelope=False"
+                    f"topic {self.name!r}: time={self.time!r} has no effect, as the envelope carries event time; set envelope=False"
                 )
             return
         if self.time is None:
@@ -156,7 +156,7 @@ class Topic:
 
 
 def check_name(name: str) -> None:
-    """Refuses names that a folder, a URL or Kafka could not hold."""
+    """Refuses names that are not valid in a folder, a URL or Kafka."""
     if not name or len(name) > 200 or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in name):
         raise DefinitionError(
             f"topic name {name!r}: use up to 200 letters, digits, '-', '_' and '.', such as 'input.positions'"

@@ -1,7 +1,7 @@
 """WHEN panes fire.
 
-A trigger looks at a window once per batch, after all its rows were taken and the watermark moved. It fires or does not; some finish by
-firing, and a window whose trigger has finished is closed: later rows for it are refused. Triggers compose without limit.
+A trigger is evaluated once per batch and window, after the rows of the batch are added and the watermark has advanced. Some triggers
+finish when they fire. A window whose trigger has finished is closed: later rows for it are refused. Triggers compose without limit.
 """
 
 from __future__ import annotations
@@ -34,62 +34,62 @@ __all__ = [
 
 @explain_errors
 class Trigger:
-    """Decides when a window's result is shown. Subclasses are frozen and compare by value."""
+    """Decides when a window emits a pane. Subclasses are frozen and compare by value."""
 
     def until(self, other: Trigger) -> Until:
-        """Fires as this one does; when `other` fires, it fires a last time and finishes."""
+        """Fires as this trigger does. When `other` fires, it fires a last time and finishes."""
         return Until(self, _check_trigger(other, "until"))
 
     @property
     def inner(self) -> tuple[Trigger, ...]:
-        """The triggers it is made of."""
+        """The triggers it is composed of."""
         return ()
 
     @property
     def finishes(self) -> bool:
-        """Whether it can come to an end before its window does."""
+        """Whether it can finish before its window ends."""
         return False
 
     @property
     def waits_for_clock(self) -> bool:
-        """Whether it may fire because time passes and nothing else happens."""
+        """Whether it may fire by the passing of processing time alone."""
         return any(inner.waits_for_clock for inner in self.inner)
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]  # every subclass is a dataclass
         return f"{_FUNCTION_NAMES[type(self)]}({', '.join(_format_value(value) for value in values)})"
 
 
 @dataclass(frozen=True)
 class Never(Trigger):
-    """Fires at no time."""
+    """Does not fire."""
 
 
 @dataclass(frozen=True)
 class AtWatermark(Trigger):
-    """On time when the watermark passes the window's end; then by `late` (None: once per batch that brings late rows)."""
+    """Fires when the watermark passes the end of the window; before by `early`, after by `late`, see `at_watermark`."""
 
     early: Trigger | None = None
     late: Trigger | None = None
 
     @property
     def has_single_pane(self) -> bool:
-        """Whether a window's pane after its end is the last one, so that later rows are refused."""
+        """Whether the pane after the end of a window is its last, so that later rows are refused."""
         return isinstance(self.late, Never)
 
     @property
     def inner(self) -> tuple[Trigger, ...]:
-        """Those for early and late panes."""
+        """The triggers of early and late panes."""
         return tuple(trigger for trigger in (self.early, self.late) if trigger is not None)
 
     @property
     def finishes(self) -> bool:
-        """Whether there are no late panes."""
+        """Whether there are no panes after the one on time."""
         return self.has_single_pane
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         arguments = [
             f"{name}={value}"
             for name, value in (("early", self.early), ("late", self.late))
@@ -100,7 +100,7 @@ class AtWatermark(Trigger):
 
 @dataclass(frozen=True)
 class AfterCount(Trigger):
-    """Once, when so many rows have come."""
+    """Fires once, after `rows` rows."""
 
     rows: int
     finishes = True
@@ -108,114 +108,114 @@ class AfterCount(Trigger):
 
 @dataclass(frozen=True)
 class AfterDelay(Trigger):
-    """Once, when so much processing time has passed since the first row."""
+    """Fires once, `delay` of processing time after the first row."""
 
     delay: int
     finishes = True
     waits_for_clock = True
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"after_delay({durations.format_millis(self.delay)!r})"
 
 
 @dataclass(frozen=True)
 class Every(Trigger):
-    """Whenever the clock passes a multiple of `period` and something is new."""
+    """Fires when the clock passes a multiple of `period` and there are new rows."""
 
     period: int
     waits_for_clock = True
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"every({durations.format_millis(self.period)!r})"
 
 
 @dataclass(frozen=True)
 class EveryEventTime(Trigger):
-    """Whenever the watermark passes a multiple of `period` or the window's end, and something is new."""
+    """Fires when the watermark passes a multiple of `period` or the end of the window, and there are new rows."""
 
     period: int
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"every({durations.format_millis(self.period)!r}, time='event')"
 
 
 @dataclass(frozen=True)
 class Repeatedly(Trigger):
-    """Again from the start, whenever the trigger inside has finished."""
+    """Starts the inner trigger again whenever it has finished."""
 
     trigger: Trigger
 
     @property
     def inner(self) -> tuple[Trigger, ...]:
-        """The one that is repeated."""
+        """The repeated trigger."""
         return (self.trigger,)
 
 
 @dataclass(frozen=True)
 class _CompositeTrigger(Trigger):
-    """Made of triggers, each of which has its turn."""
+    """Composed of any number of triggers."""
 
     triggers: tuple[Trigger, ...]
 
     @property
     def inner(self) -> tuple[Trigger, ...]:
-        """All of them."""
+        """The composed triggers."""
         return self.triggers
 
     @property
     def finishes(self) -> bool:
-        """Whether all do."""
+        """Whether all of them finish."""
         return all(trigger.finishes for trigger in self.triggers)
 
 
 @dataclass(frozen=True)
 class AnyOf(_CompositeTrigger):
-    """When one of them fires; finished when one of them is."""
+    """Fires when one of them fires, and finishes when one of them does."""
 
     @property
     def finishes(self) -> bool:
-        """Whether one does."""
+        """Whether one of them finishes."""
         return any(trigger.finishes for trigger in self.triggers)
 
 
 @dataclass(frozen=True)
 class AllOf(_CompositeTrigger):
-    """When all of them are ready to fire; finished when all of them are."""
+    """Fires when all of them are ready to fire, and finishes when all of them have."""
 
 
 @dataclass(frozen=True)
 class InOrder(_CompositeTrigger):
-    """The first until it has finished, then the second, and so on; finished with the last."""
+    """Fires as the first until that has finished, then as the second, and so on; finishes with the last."""
 
 
 @dataclass(frozen=True)
 class Until(Trigger):
-    """As `trigger`, and a last time when `last` fires."""
+    """Fires as `trigger`, and a last time when `last` fires."""
 
     trigger: Trigger
     last: Trigger
 
     @property
     def inner(self) -> tuple[Trigger, ...]:
-        """Both."""
+        """The trigger, and the one that ends it."""
         return self.trigger, self.last
 
     @property
     def finishes(self) -> bool:
-        """When the last one fires."""
+        """Always: it finishes when `last` fires."""
         return True
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"{self.trigger}.until({self.last})"
 
 
 @dataclass(frozen=True)
 class AtWindowEnd(Trigger):
-    """Once, when the clock passes the window's end."""
+    """Fires once, when the clock passes the end of the window."""
 
     finishes = True
     waits_for_clock = True
@@ -223,7 +223,7 @@ class AtWindowEnd(Trigger):
 
 @dataclass(frozen=True)
 class AtEnd(Trigger):
-    """Once, at the end of the stream."""
+    """Fires once, at the end of the stream."""
 
     finishes = True
 
@@ -234,10 +234,10 @@ def never() -> Never:
 
 
 def at_watermark(*, early: Trigger | None = None, late: Trigger | None = None) -> AtWatermark:
-    """On time when the watermark passes the window's end; before by `early`, after by `late`, which repeat by themselves.
+    """Fires when the watermark passes the end of the window (on time), before that by `early`, after it by `late`.
 
-    Without `late`, once per batch that brings late rows. With `late=never()` a window is shown once: rows that come after that are refused,
-    but a window whose first row is late, and within the lateness, is shown too.
+    `early` and `late` start again when they have finished. Without `late`, each batch with late rows fires. With `late=never()` a
+    window has one pane and refuses later rows; a window whose first row is late, within the allowed lateness, has one pane, too.
     """
     early_trigger = None if early is None or isinstance(early, Never) else _check_trigger(early, "early")
     return AtWatermark(early_trigger, None if late is None else _check_trigger(late, "late"))
@@ -248,7 +248,7 @@ def every(period: Duration, *, time: Literal["processing"] = "processing") -> Ev
 @overload
 def every(period: Duration, *, time: Literal["event"]) -> EveryEventTime: ...
 def every(period: Duration, *, time: TimeDomain = "processing") -> Every | EveryEventTime:
-    """Whenever the clock passes a multiple of `period` and something is new.
+    """Fires when the clock passes a multiple of `period` and there are new rows.
 
     With `time="event"` the watermark decides instead, and the trigger also fires at the window's end.
     """
@@ -258,59 +258,59 @@ def every(period: Duration, *, time: TimeDomain = "processing") -> Every | Every
 
 
 def after_delay(delay: Duration) -> AfterDelay:
-    """Once, `delay` of processing time after the first row that is new."""
+    """Fires once, `delay` of processing time after the first new row."""
     return AfterDelay(durations.parse_non_negative(delay, name="delay"))
 
 
 def after_count(n: int) -> AfterCount:
-    """Once, when `n` rows have come since it began."""
+    """Fires once, after `n` rows since it started."""
     return AfterCount(durations.check_whole(n, name="n", minimum=1))
 
 
 def repeatedly(trigger: Trigger) -> Repeatedly:
-    """`trigger` again and again; it never finishes."""
+    """Starts `trigger` again whenever it has finished; never finishes itself."""
     return Repeatedly(_check_trigger(trigger, "trigger"))
 
 
 def any_of(*triggers: Trigger) -> AnyOf:
-    """When any of them fires."""
+    """Fires when any of the triggers fires."""
     return AnyOf(_check_triggers(triggers, "any_of"))
 
 
 def all_of(*triggers: Trigger) -> AllOf:
-    """When all of them are ready."""
+    """Fires when all of the triggers are ready to fire."""
     return AllOf(_check_triggers(triggers, "all_of"))
 
 
 def in_order(*triggers: Trigger) -> InOrder:
-    """One after the other, each until it has finished."""
+    """Fires as one trigger after the other, each until it has finished."""
     return InOrder(_check_triggers(triggers, "in_order"))
 
 
 def at_window_end() -> AtWindowEnd:
-    """Once, when the clock passes the window's end: the end of a window by processing time."""
+    """Fires once, when the clock passes the end of the window."""
     return AtWindowEnd()
 
 
 def at_end() -> AtEnd:
-    """Once, when nothing more will come."""
+    """Fires once, at the end of the stream."""
     return AtEnd()
 
 
 def __dir__() -> list[str]:
-    """What completion shows: the vocabulary, without what the module imports."""
+    """Only the public names, for completion."""
     return __all__
 
 
 def walk(trigger: Trigger) -> Iterator[Trigger]:
-    """The trigger and all it is made of."""
+    """The trigger and all that it is composed of, recursively."""
     yield trigger
     for inner in trigger.inner:
         yield from walk(inner)
 
 
 def check_trigger(trigger: Any, name: str) -> Trigger:
-    """A trigger that is known, with all that it is made of; refuses others, which would never fire."""
+    """The trigger; refuses unknown types of triggers in it, which would never fire."""
     if isinstance(trigger, type) and issubclass(trigger, Trigger):
         raise DefinitionError(
             f"{name}={trigger.__name__} is a class; use one of millrace.triggers, such as triggers.after_count(100)"

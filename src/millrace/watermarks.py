@@ -1,4 +1,4 @@
-"""WHEN input is believed complete."""
+"""WHEN input is assumed complete: watermarks, one per partition."""
 
 from __future__ import annotations
 
@@ -17,44 +17,45 @@ from millrace.values.calls import explain_errors_of
 __all__ = ["Watermark", "ascending", "bounded", "ingestion_time", "percentile", "punctuation"]
 
 DEFAULT_AHEAD = "1h"
-"""How far past its ingestion an event's time may lie before the event is set aside."""
+"""How far the time of an event may be ahead of its ingestion before the event is set aside."""
 
 EMPTY_PARTITION_TIMEOUT = 10_000
 """Milliseconds after which a partition that has never held a record no longer holds the watermark back, where no `idle` is given."""
 
 
 class Watermark(ABC):
-    """How a partition's clock is read off its rows, and how far behind the clock its watermark stays.
+    """How the clock of a partition follows its rows, and how far the watermark stays behind it.
 
-    A partition's clock is the running maximum of `clock()`; its watermark is the clock less `delay`. A row that is set aside because it lies
-    further than `ahead` past its ingestion says nothing of the clock.
+    The clock of a partition is the running maximum of `clock()`; its watermark is the clock minus `delay`. With a delay of 5, rows with
+    the times 10 17 12 move the clock to 10 17 17 and the watermark to 5 12 12, so the row at 12 is not late. A row whose time is more
+    than `ahead` past its ingestion is set aside and does not move the clock.
     """
 
     delay: int
     idle: int | None
     ahead: int
     is_learned = False
-    """Whether the delay is learned from the rows, so that `delay` is only the least that it can be."""
+    """Whether the delay is learned from the rows; then `delay` is its lower bound."""
     is_capped_by_ingestion = False
-    """Whether the clock never passes the ingestion time of the rows it was read off, so that a row that is too late is known by its own."""
+    """Whether the clock never passes the ingestion times of the rows. Then the times of a row alone can tell that it is late."""
 
     @abstractmethod
     def clock(self) -> pl.Expr:
-        """The time that each row vouches for (null: none), over the columns of the topic."""
+        """The time to which each row moves the clock, or null; an expression over the columns of the topic."""
 
     def is_set_aside(self) -> pl.Expr:
-        """Whether a row lies too far past its ingestion."""
+        """Whether the time of a row is too far ahead of its ingestion."""
         return pl.col("event_time") > pl.col("ingestion_time") + self.ahead
 
     @property
     @abstractmethod
     def clock_id(self) -> str:
-        """Equal only for watermarks whose clocks read the same, so that fused jobs share the work."""
+        """Equal for watermarks with the same clock, so that jobs which run together share the work."""
 
 
 @dataclass(frozen=True)
 class Bounded(Watermark):
-    """Rows come at most `delay` out of order. The clock follows event time, but never past ingestion."""
+    """Rows are at most `delay` out of order. The clock follows event time, but never passes ingestion time."""
 
     delay: int
     idle: int | None = None
@@ -62,33 +63,33 @@ class Bounded(Watermark):
     is_capped_by_ingestion = True
 
     def clock(self) -> pl.Expr:
-        """The event time, or the ingestion time where a vehicle's clock runs fast."""
+        """The event time, or the ingestion time where that is earlier (the clock of the sender runs fast)."""
         return pl.when(~self.is_set_aside()).then(pl.min_horizontal("event_time", "ingestion_time"))
 
     @property
     def clock_id(self) -> str:
-        """All bounded watermarks that set the same rows aside read the same clock."""
+        """Bounded watermarks differ in their clock only by the rows that they set aside."""
         return f"event time, ahead {self.ahead}"
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"bounded({', '.join([repr(durations.format_millis(self.delay)), *filter(None, [_format_idle(self)])])})"
 
 
 @dataclass(frozen=True)
 class Ascending(Bounded):
-    """Rows of a partition never go back in time."""
+    """Rows of a partition are in order of time."""
 
     delay: int = 0
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"ascending({_format_idle(self)})"
 
 
 @dataclass(frozen=True)
 class IngestionTime(Watermark):
-    """A row's time is when it was ingested, so the watermark is perfect: none is late."""
+    """The time of a row is its ingestion time, so no row is late."""
 
     idle: int | None = None
     delay: int = 0
@@ -101,17 +102,17 @@ class IngestionTime(Watermark):
 
     @property
     def clock_id(self) -> str:
-        """All of them read the same clock."""
+        """The same for all: their clocks are equal."""
         return "ingestion time"
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"ingestion_time({_format_idle(self)})"
 
 
 @dataclass(frozen=True)
 class Percentile(Bounded):
-    """Rows come out of order by about as much as those before them did: see `percentile`."""
+    """The delay is a percentile of the lags so far, see `percentile`."""
 
     delay: int = 0
     share: float = 0.99
@@ -119,7 +120,7 @@ class Percentile(Bounded):
     is_learned = True
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         arguments = [
             f"{self.share:g}",
             f"start={durations.format_millis(self.start)!r}",
@@ -128,7 +129,7 @@ class Percentile(Bounded):
         return f"percentile({', '.join(arguments)})"
 
     def delay_for(self, lags: Mapping[int, int]) -> int:
-        """The delay that so many lags of each size (see `size_of`) call for."""
+        """The delay for the given number of lags in each bucket, see `lag_bucket`."""
         count = sum(lags.values())
         if count < FIRST:
             return self.start
@@ -141,20 +142,20 @@ class Percentile(Bounded):
 
 
 FIRST, EVERY = 64, 1024
-"""A learned delay changes at offsets of a partition: 64, 128, 256, 512, 1024, and from there every 1024. Both are powers of two."""
+"""A learned delay changes at the offsets 64, 128, 256, 512, 1024 of a partition, then every 1024. Both are powers of two."""
 BUCKETS_PER_DOUBLING = 32
-"""Lags are told apart to one part in so many."""
+"""Lags are rounded to 1/32 of their size: a bucket is at most that wide."""
 
 
 def last_update_offset(offset: int) -> int:
-    """The offset at which the delay changed last: all rows before it count for the row at `offset`."""
+    """The last offset at which the delay changed. The delay for the row at `offset` counts all rows before that."""
     if offset >= EVERY:
         return offset // EVERY * EVERY
     return 1 << (offset.bit_length() - 1) if offset >= FIRST else 0
 
 
 def lag_bucket(lag: int) -> int:
-    """Lags of one size differ by less than a 32nd; up to 32 ms each is its own size."""
+    """The bucket of a lag in milliseconds. Below 32 each lag has its own; above, the lags of one differ by less than 1/32."""
     if lag < BUCKETS_PER_DOUBLING:
         return max(lag, 0)
     shift = lag.bit_length() - BUCKETS_PER_DOUBLING.bit_length()
@@ -162,7 +163,7 @@ def lag_bucket(lag: int) -> int:
 
 
 def largest_lag(bucket: int) -> int:
-    """The greatest lag of a size."""
+    """The greatest lag in a bucket."""
     if bucket < BUCKETS_PER_DOUBLING:
         return bucket
     shift, step = bucket // BUCKETS_PER_DOUBLING - 1, bucket % BUCKETS_PER_DOUBLING + BUCKETS_PER_DOUBLING
@@ -171,27 +172,27 @@ def largest_lag(bucket: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Punctuation(Watermark):
-    """The rows themselves say how far time has come: where `expr` is not null, it is the watermark."""
+    """Rows carry the watermark: where `expr` is not null, it is the watermark."""
 
     expr: pl.Expr
     idle: int | None = None
     ahead: int = 3_600_000
     delay: int = 0
     token: str = field(default_factory=lambda: uuid4().hex)
-    """Two expressions that look alike may hold different functions, so each is taken for its own."""
+    """Expressions that look alike may contain different functions, so no two of them are equal."""
     is_limited: bool = True
     """Whether a punctuation further than `ahead` past its row's ingestion is ignored."""
     in_datetimes: bool = False
-    """Whether `expr` makes datetimes, or dates, instead of whole milliseconds."""
+    """Whether `expr` is a datetime or a date, and not whole milliseconds."""
 
     def with_dtype(self, dtype: pl.DataType) -> Punctuation:
-        """The same for an expression of this type, whose datetimes count by their own unit and zone; DefinitionError where it is not a time."""
+        """The watermark for an expression of this type; raises where that is not a time."""
         if isinstance(dtype, pl.Datetime) or dtype == pl.Date:
             return replace(self, in_datetimes=True)
         if dtype.is_integer() or dtype == pl.Null:
             return self
         raise DefinitionError(
-            f"watermarks.punctuation({self.expr}) is {dtype}, which says no time; use a datetime, or whole milliseconds: .cast(pl.Int64)"
+            f"watermarks.punctuation({self.expr}) is {dtype}, which is not a time; use a datetime, or whole milliseconds: .cast(pl.Int64)"
         )
 
     @property
@@ -200,7 +201,7 @@ class Punctuation(Watermark):
         return self.expr.dt.epoch("ms") if self.in_datetimes else self.expr.cast(pl.Int64)
 
     def clock(self) -> pl.Expr:
-        """What the user's expression says, unless the row or the punctuation itself is too far past the row's ingestion."""
+        """The punctuation, unless it or the row is too far ahead of the ingestion of the row."""
         time = self.time_in_millis
         is_ignored = self.is_set_aside() | (time < durations.MIN_TIME)
         if self.is_limited:
@@ -209,19 +210,19 @@ class Punctuation(Watermark):
 
     @property
     def clock_id(self) -> str:
-        """Its own."""
+        """Unique, see `token`."""
         return f"punctuation {self.token}"
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"punctuation({', '.join([str(self.expr), *filter(None, [_format_idle(self)])])})"
 
 
 def bounded(delay: Duration, *, idle: Duration | None = None, ahead: Duration = DEFAULT_AHEAD) -> Bounded:
     """The watermark stays `delay` behind each partition's clock.
 
-    A partition that brings nothing for `idle` no longer holds the others back. An event more than `ahead`
-    past its ingestion is set aside.
+    A partition without records for `idle` no longer holds the others back. An event whose time is more than `ahead` past its
+    ingestion is set aside.
     """
     return Bounded(
         durations.parse_non_negative(delay, name="delay"),
@@ -233,9 +234,9 @@ def bounded(delay: Duration, *, idle: Duration | None = None, ahead: Duration = 
 def punctuation(
     expr: pl.Expr, *, idle: Duration | None = None, ahead: Duration = DEFAULT_AHEAD
 ) -> Punctuation:
-    """Where `expr` (a datetime, or whole milliseconds) is not null, no row with an earlier event time is still expected in that partition.
+    """Where `expr` (a datetime, or whole milliseconds) is not null, no row with an earlier event time follows in that partition.
 
-    A punctuation more than `ahead` past its row's ingestion is ignored, as is that of a row that is set aside.
+    A punctuation more than `ahead` past the ingestion of its row is ignored, as is that of a row that is set aside.
     """
     return Punctuation(
         expr,
@@ -245,14 +246,14 @@ def punctuation(
 
 
 def ascending(*, idle: Duration | None = None, ahead: Duration = DEFAULT_AHEAD) -> Ascending:
-    """Rows of a partition never go back in time: the watermark is the partition's clock itself."""
+    """Rows of a partition are in order of time: the watermark is the clock of the partition."""
     return Ascending(idle=_idle_millis(idle), ahead=durations.parse_non_negative(ahead, name="ahead"))
 
 
 def ingestion_time(*, idle: Duration | None = None) -> IngestionTime:
-    """A row's time is when it was ingested; its own event time is not looked at.
+    """The time of a row is its ingestion time; its event time is ignored.
 
-    Perfect: nothing is late, as long as the ingestion times of a partition do not go back. Several ingestion nodes must agree about the time.
+    Nothing is late, as long as the ingestion times of a partition do not go back. Several ingestion nodes must have synchronized clocks.
     """
     return IngestionTime(_idle_millis(idle))
 
@@ -260,14 +261,15 @@ def ingestion_time(*, idle: Duration | None = None) -> IngestionTime:
 def percentile(
     share: float, *, idle: Duration | None = None, start: Duration = "10s", ahead: Duration = DEFAULT_AHEAD
 ) -> Percentile:
-    """The delay is learned: so long that this share of a partition's rows so far was not further behind its clock.
+    """The delay is learned: the smallest for which this share of the rows of a partition so far was not late.
 
-    Until 64 rows were seen it is `start`. It changes at fixed offsets of the partition (64, 128, 256, 512, then every 1,024), so it depends on the log
-    and not on batches; the lag of a row is known to a 32nd. The watermark never goes back: where the delay grows, it stands still for a while.
+    For the first 64 rows it is `start`. It changes at fixed offsets of the partition (64, 128, 256, 512, 1,024, then every 1,024), so
+    it depends on the log and not on batches. Lags are rounded to 1/32. The watermark never goes back: where the delay grows, the
+    watermark stops until the clock has caught up.
     """
     if not 0 < share <= 1:
         raise DefinitionError(
-            f"percentile({share}): the share of rows that are to be in time lies between 0 and 1, such as 0.99"
+            f"percentile({share}): the share of rows that are in time must be between 0 and 1; use 0.99, for example"
         )
     return Percentile(
         idle=_idle_millis(idle),
@@ -286,7 +288,7 @@ def _format_idle(watermark: Watermark) -> str:
 
 
 def __dir__() -> list[str]:
-    """What completion shows: the vocabulary, without what the module imports."""
+    """Only the public names, for completion."""
     return __all__
 
 

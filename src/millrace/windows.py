@@ -1,4 +1,4 @@
-"""WHERE in event time results are computed."""
+"""WHERE in event time results are computed: windows. All intervals are `[start, end)`, in milliseconds."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ __all__ = [
 Window: TypeAlias = tuple[int, int]
 
 FOREVER: Window = (durations.MIN_TIME, durations.MAX_TIME + 1)
-"""The window of `global_window()`: all times that events can have; its panes are at the last of them."""
+"""The window of `global_window()`: all times that events can have. The event time of its panes is the last of them."""
 UNTIL_2262: Window = (-9_223_372_036_854, 9_223_372_036_854)
-"""What it was in stored state of older versions."""
+"""The global window in stored state of older versions."""
 MAX_WINDOWS_PER_ROW = 100_000
-"""In how many sliding windows a row may be."""
+"""The greatest number of sliding windows that contain one row."""
 
 
 class WindowFn(ABC):
     """Assigns times to windows `[start, end)`. Subclasses are frozen and compare by value.
 
-    A user's own is a subclass with `assign`, and with `merge` and `merging = True` where windows of one key grow into each other.
+    For windows of your own, subclass it with `assign`; where windows of one key can merge, also with `merge` and `merging = True`.
     """
 
     merging = False
-    """Whether windows of one key may grow into each other (sessions)."""
+    """Whether windows of one key can merge (sessions)."""
 
     @abstractmethod
     def assign(self, at: int) -> list[Window]:
         """Every window that contains the time `at`, earliest first."""
 
     def merge(self, windows: Sequence[Window]) -> list[list[Window]]:
-        """The windows of one key, sorted, in groups; each group becomes one window, from its first start to its last end."""
+        """Groups the sorted windows of one key. A group becomes one window, from its first start to its last end."""
         return [[window] for window in windows]
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ class WindowFn(ABC):
 
 @dataclass(frozen=True)
 class Sliding(WindowFn):
-    """A window of `size` every `every`; fixed windows are those where the two are equal."""
+    """Windows of `size` that start every `every`. Fixed windows are those where the two are equal."""
 
     size: int
     every: int
@@ -73,7 +73,10 @@ class Sliding(WindowFn):
 
     @property
     def slice_size(self) -> int:
-        """The longest stretch of time that no window's edge divides."""
+        """The length of the slices from which windows are computed: no window starts or ends inside of a slice.
+
+        `sliding("30s", every="20s")` has slices of 10 s: its windows [0, 30) and [20, 50) share the slice [20, 30).
+        """
         return gcd(self.size, self.every)
 
     def first_end(self, at: int) -> int:
@@ -90,7 +93,7 @@ class Sliding(WindowFn):
         return [(end - self.size, end) for end in ends]
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return _format_sliding(
             self.size, self.every, repr(durations.format_millis(self.offset)) if self.offset else ""
         )
@@ -105,15 +108,15 @@ class Unaligned(WindowFn):
     offset: pl.Expr
 
     def align(self, offset: int) -> Sliding:
-        """The windows of a key with this offset."""
+        """The windows of the keys whose rows have this offset."""
         return Sliding(self.size, self.every, offset % self.every)
 
     def assign(self, at: int) -> list[Window]:
-        """Impossible without the row that says the offset."""
+        """Raises: the offset is known only for a row."""
         raise DefinitionError(f"{self} has windows only for a row, not for the time {at} alone")
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return _format_sliding(self.size, self.every, str(self.offset))
 
     __repr__ = __str__
@@ -121,17 +124,21 @@ class Unaligned(WindowFn):
 
 @dataclass(frozen=True)
 class Sessions(WindowFn):
-    """From the first row until `gap` after the last; sessions of one key that touch are one."""
+    """A window from the first row of a burst to `gap` after its last. Sessions of one key that overlap or touch merge.
+
+    With a gap of 10, rows at 0 and 15 are two sessions, [0, 10) and [15, 25). A row at 8 has the session [8, 18), which overlaps
+    both, so all three become [0, 25).
+    """
 
     gap: int
     merging = True
 
     def assign(self, at: int) -> list[Window]:
-        """The session of a row by itself."""
+        """The session of a row on its own."""
         return [(at, at + self.gap)]
 
     def merge(self, windows: Sequence[Window]) -> list[list[Window]]:
-        """Those that overlap or touch."""
+        """Groups sessions that overlap or touch."""
         groups: list[list[Window]] = []
         last_end = 0
         for window in sorted(windows):
@@ -143,40 +150,40 @@ class Sessions(WindowFn):
         return groups
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"sessions({durations.format_millis(self.gap)!r})"
 
 
 @dataclass(frozen=True)
 class GlobalWindow(WindowFn):
-    """One window for ever; its panes come by triggers, or at the end of the stream."""
+    """One window for all time. Its panes fire by triggers, or at the end of the stream."""
 
     def assign(self, at: int) -> list[Window]:  # noqa: ARG002 - any time is in it
-        """The one window."""
+        """The one window, for any time."""
         return [FOREVER]
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return "global_window()"
 
 
 class Ordered(WindowFn):
-    """Windows cut by the rows themselves, which are taken in the order in which the watermark releases them, key by key."""
+    """Windows that depend on the rows of a key, processed in the order in which the watermark releases them."""
 
     def assign(self, at: int) -> list[Window]:
-        """Impossible: what comes before decides."""
+        """Raises: the window depends on the rows before."""
         raise DefinitionError(f"{self} has no windows for the time {at} alone: the rows before it decide")
 
 
 @dataclass(frozen=True)
 class Counted(Ordered):
-    """So many rows; `every` so many a window of the last `size`."""
+    """Windows of `size` rows, one after every `every` rows."""
 
     size: int
     every: int
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return (
             f"counted({self.size})"
             if self.size == self.every
@@ -186,27 +193,27 @@ class Counted(Ordered):
 
 @dataclass(frozen=True)
 class Delta(Ordered):
-    """Rows whose `column` is within `threshold` of the window's first row; with `every`, of its last one, each time it moved that far."""
+    """Windows of rows whose `column` differs by at most `threshold`, see `delta`."""
 
     column: str
     threshold: float
     every: float | None = None
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         every = "" if self.every is None else f", every={self.every}"
         return f"delta({self.column!r}, {self.threshold}{every})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Punctuated(Ordered):
-    """Up to and with a row for which `expr` holds."""
+    """Windows that end with a row for which `expr` holds."""
 
     expr: pl.Expr
     token: str = field(default_factory=lambda: uuid4().hex)
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"punctuated({self.expr})"
 
     __repr__ = __str__
@@ -214,25 +221,25 @@ class Punctuated(Ordered):
 
 @dataclass(frozen=True)
 class ProcessingTime(WindowFn):
-    """The same windows in processing time: rows belong where the batch's clock stands, and the clock is their watermark."""
+    """Windows in processing time: the clock of the batch assigns rows to windows, and is their watermark."""
 
     window: WindowFn
 
     @property
-    def merging(self) -> bool:  # type: ignore[override]  # as the windows inside do
-        """Whether windows grow into each other."""
+    def merging(self) -> bool:  # type: ignore[override]  # depends on the inner windows
+        """Whether the inner windows can merge."""
         return self.window.merging
 
     def assign(self, at: int) -> list[Window]:
-        """The windows at a time of the clock."""
+        """The inner windows that contain a time of the clock."""
         return self.window.assign(at)
 
     def merge(self, windows: Sequence[Window]) -> list[list[Window]]:
-        """As the windows inside do."""
+        """Merges as the inner windows do."""
         return self.window.merge(windows)
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """As users write it."""
         return f"processing_time({self.window})"
 
 
@@ -245,7 +252,7 @@ def fixed(size: Duration, *, offset: pl.Expr) -> Unaligned: ...
 
 
 def fixed(size: Duration, *, offset: Duration | pl.Expr = 0) -> Sliding | Unaligned:
-    """Windows of `size` side by side, starting at multiples of `size` past `offset`; an expression gives each key its own."""
+    """Windows of `size` without gap or overlap, from `offset` on. An expression as `offset` gives each key its own."""
     length = durations.parse_positive(size, name="size")
     return _make_sliding(length, length, offset)
 
@@ -259,7 +266,7 @@ def sliding(size: Duration, *, every: Duration, offset: pl.Expr) -> Unaligned: .
 
 
 def sliding(size: Duration, *, every: Duration, offset: Duration | pl.Expr = 0) -> Sliding | Unaligned:
-    """Windows of `size` that start every `every`, so that an event is in `size / every` of them."""
+    """Windows of `size` that start every `every`, so an event is in `size / every` of them."""
     length, step = durations.parse_positive(size, name="size"), durations.parse_positive(every, name="every")
     if step > length:
         raise DefinitionError(
@@ -267,37 +274,37 @@ def sliding(size: Duration, *, every: Duration, offset: Duration | pl.Expr = 0) 
         )
     if length // step > MAX_WINDOWS_PER_ROW:
         raise DefinitionError(
-            f"sliding({size!r}, every={every!r}) puts each row into {length // step:,} windows, which no machine shows in time; "
+            f"sliding({size!r}, every={every!r}) puts each row into {length // step:,} windows, more than can be computed in time; "
             f"use a longer every, so that there are at most {MAX_WINDOWS_PER_ROW:,}"
         )
     return _make_sliding(length, step, offset)
 
 
 def sessions(gap: Duration) -> Sessions:
-    """A window for each burst of rows of a key: it ends when nothing came for `gap`."""
+    """A window per burst of rows of a key: it ends when no row arrives for `gap` of event time."""
     return Sessions(durations.parse_positive(gap, name="gap"))
 
 
 def global_window() -> GlobalWindow:
-    """One window for all time, as rows without a window have; say a trigger that fires before the end."""
+    """One window for all time, which is also the default. Use a trigger that fires before the end of the stream."""
     return GlobalWindow()
 
 
 def counted(n: int, *, every: int | None = None) -> Counted:
-    """Windows of `n` rows of a key, side by side or one for `every` so many rows, in order of event time."""
+    """Windows of `n` rows of a key in order of event time; with `every`, one after every `every` rows, overlapping."""
     size = durations.check_whole(n, name="n", minimum=1)
     step = size if every is None else durations.check_whole(every, name="every", minimum=1)
     if step > size:
         raise DefinitionError(
-            f"every={every} is more than n={n}, so rows between windows would be lost; use every <= n"
+            f"every={every} is greater than n={n}, so rows between windows would be lost; use every <= n"
         )
     return Counted(size, step)
 
 
 def delta(column: str, threshold: float, *, every: float | None = None) -> Delta:
-    """A window ends before the row whose `column` differs by more than `threshold` from its first row's.
+    """A window ends before the row whose `column` differs by more than `threshold` from that of its first row.
 
-    With `every` windows overlap: each time `column` has moved by more than `every` since the last one, a window shows the rows
+    With `every`, windows overlap: each time `column` has changed by more than `every` since the last window, a window has the rows
     that differ by at most `threshold` from the newest.
     """
     for name, value in (("threshold", threshold), ("every", threshold if every is None else every)):
@@ -316,7 +323,7 @@ def punctuated(expr: pl.Expr) -> Punctuated:
 
 
 def processing_time(window: WindowFn) -> ProcessingTime:
-    """The same windows, but in processing time: a row is where the clock stands when it comes."""
+    """The same windows in processing time: the clock at the arrival of a row decides about its window."""
     if isinstance(window, ProcessingTime):
         raise DefinitionError(
             f"processing_time({window}) needs windows in event time, such as windows.fixed('1m')"
@@ -325,7 +332,7 @@ def processing_time(window: WindowFn) -> ProcessingTime:
 
 
 def __dir__() -> list[str]:
-    """What completion shows: the vocabulary, without what the module imports."""
+    """Only the public names, for completion."""
     return __all__
 
 

@@ -285,5 +285,5 @@ def test_a_punctuation_counts_by_its_unit_and_zone(on: testing.On, says: pl.Expr
     "says", [pl.col("event_time") / 2, pl.col("word"), pl.col("size") > 1, pl.col("at") - pl.col("at")]
 )
 def test_a_punctuation_that_is_no_time_is_refused_where_the_job_is_defined(says: pl.Expr) -> None:
-    with pytest.raises(DefinitionError, match="which says no time; use a datetime, or whole milliseconds"):
+    with pytest.raises(DefinitionError, match="which is not a time; use a datetime, or whole milliseconds"):
         mr.read(WORDS, watermark=watermarks.punctuation(says))
