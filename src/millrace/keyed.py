@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from millrace import aggregates, durations
+from millrace import aggregates, durations, graph
 from millrace.aggregates import Aggregate, Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
@@ -47,7 +47,7 @@ class Keyed(AggregationMethods):
             """Names the remedy where a method of streams is called on grouped rows."""
             if not name.startswith("_") and hasattr(Stream, name):
                 raise NoSuchMethod(
-                    f"{name} is of streams, and these rows are grouped by a key; say it before .group_by(), or behind .count() and the like"
+                    f"{name} is a method of streams, and these rows are grouped by a key; call it before .group_by(), or behind .count() and the like"
                 )
             raise AttributeError(f"a keyed stream has no {name!r}", name=name, obj=self)
 
@@ -68,8 +68,7 @@ class Keyed(AggregationMethods):
             name: aggregates.own(definition) if isinstance(definition, Aggregate) else definition
             for name, definition in aggregates_by_name.items()
         }
-        node = build_aggregation(self.stream.node, self.keys, reductions, windowing)
-        return Stream(node, windowing)
+        return self._results(build_aggregation(self.stream.node, self.keys, reductions, windowing))
 
     def join(
         self,
@@ -79,10 +78,12 @@ class Keyed(AggregationMethods):
         within: tuple[Duration, Duration] | None = None,
         suffix: str = "_right",
     ) -> Stream:
-        """Each row of this stream beside each of the other with the same key in the same window; key columns may be called differently.
-        With `within=("-5s", "10s")` times decide instead: the other row is from 5 s before to less than 10 s after this one. With a table
-        (`mr.table`), each row is beside what that held for its key at its event time. `how` says which rows without a partner are kept, with
-        null columns. A correction of a window adds (`op` `+`) or withdraws (`-`) single rows; the other two say everything once.
+        """Pairs each row of this stream with each row of the other that has the same key in the same window.
+
+        Key columns may have different names. With `within=("-5s", "10s")` times decide instead of windows: the other row is from 5 s before
+        to less than 10 s after this one. With a table (`mr.table`), each row is paired with the row that the table held for its key at its
+        event time. `how` chooses which rows without a partner are kept, with null columns. In a window join, corrections add (`op` `+`) or
+        withdraw (`-`) single rows; the other two joins show every row once.
         """
         require_type(
             "join",
@@ -90,68 +91,63 @@ class Keyed(AggregationMethods):
             (Keyed, _table_type()),
             "a keyed stream or a table; group it by its key: other.group_by('key')",
         )
-        return Stream(
-            join.build_join(self._as_join_side(), other._as_join_side(), within, how, suffix),
-            self.stream.windowing,
+        return self._results(
+            join.build_join(self._as_join_side(), other._as_join_side(), within, how, suffix)
         )
 
     def cogroup(self, other: Keyed, *, names: tuple[str, str] = ("left", "right")) -> Stream:
-        """For each key and window all rows of both streams, as two lists of structs in order of event time."""
+        """For each key and window, all rows of both streams as two lists of structs in order of event time."""
         require_type("cogroup", other, Keyed, "a keyed stream; group it by its key: other.group_by('key')")
-        return Stream(
-            join.build_cogroup(self._as_join_side(), other._as_join_side(), names), self.stream.windowing
-        )
+        return self._results(join.build_cogroup(self._as_join_side(), other._as_join_side(), names))
+
+    def _results(self, node: graph.Node) -> Stream:
+        return Stream(node, self.stream.windowing)
 
     def _as_join_side(self) -> JoinSide:
         return JoinSide(self.stream.node, self.keys, self.stream.windowing)
 
     def match(self, pattern: Pattern, *, select: Mapping[str, pl.Expr]) -> Stream:
         """One result per match of a pattern in the rows of a key, a column for each of `select`."""
-        return Stream(match.build_match(self.stream.node, self.keys, pattern, select), self.stream.windowing)
+        return self._results(match.build_match(self.stream.node, self.keys, pattern, select))
 
     def process(self, processor: Processor, *, broadcast: Stream | None = None) -> Stream:
-        """A user's own code, with state and timers per key: see `millrace.processors`.
+        """Runs a user's own code, with state and timers per key: see `millrace.processors`.
 
-        Rows of `broadcast` (rules that change while the job runs) come to the processor in every slot, in order of event time with the others, and before
-        rows of the same time. Time passes only as far as both streams vouch: give a quiet one a watermark with `idle=`.
+        Rows of `broadcast` (such as rules that change while the job runs) reach the processor in every slot, in order of event time with the
+        others, and before rows of the same time. Time advances with the slower of the two watermarks: give a quiet stream one with `idle=`.
         """
         require_type("process(broadcast=...)", broadcast, (Stream, NoneType), "a stream")
         other = None if broadcast is None else broadcast.node
-        return Stream(
-            match.build_process(self.stream.node, self.keys, processor, other), self.stream.windowing
-        )
+        return self._results(match.build_process(self.stream.node, self.keys, processor, other))
 
     def deduplicate(self, *columns: Any, within: Duration) -> Stream:
-        """Of rows with equal key and `columns` only the first; they stay rows, for whatever follows a read.
+        """Keeps the first of rows with equal key and `columns`. They stay rows: whatever may follow a read may follow.
 
-        With `"event_time"` among the columns, copies are those of the same time: rows go on at once, and copies are known until the
-        watermark of their partition has passed their time by `within`; a row that comes after that might be one, and is refused. So let it be no shorter than
-        what follows still takes: the size of its windows and their lateness. Of copies that differ elsewhere, the first to come is kept (of one partition: the first in it).
-        Without it, copies are those less than `within` after the first in order of event time. To know which that is, rows wait until the watermark has passed
-        them, and rows behind it are refused.
-        Several jobs that run together can share one deduplication and its state: give it a name, and end each job's chain with the same stream.
+        With `"event_time"` among the columns, only rows of the same time are copies, and rows pass at once. Copies are known until the
+        watermark of their partition has passed their time by `within`; later rows might be copies, and are refused. So choose `within` at
+        least as long as the windows that follow and their lateness. Of copies that differ elsewhere, the first to arrive is kept.
+        Without `"event_time"`, copies are rows less than `within` after the first in order of event time. To know that order, rows wait until
+        the watermark has passed them, and rows behind it are refused.
+        Jobs that run together can share one deduplication and its state: name it, and build each job on the same stream.
         """
         within_ms = durations.parse_positive(within, name="within")
         names = expressions.column_names("deduplicate", columns)
-        return Stream(
-            match.build_deduplication(self.stream.node, self.keys, names, within_ms), self.stream.windowing
-        )
+        return self._results(match.build_deduplication(self.stream.node, self.keys, names, within_ms))
 
     def match_rules(self, rules: Stream, *, show: Sequence[str] = ()) -> Stream:
         """One result per match of any rule in the rows of a key: `rule`, `steps` and `times` of its events, and the columns `show` as lists.
 
-        `rules` are rows of `name` and `pattern` (see `patterns.Rule`). One of a known name replaces it, with an empty pattern it withdraws it;
-        the others keep what they have begun. A rule sees the rows after it in event time, so the watermark waits for the topic of rules, too:
-        give that read an `idle` time. A rule that cannot be understood goes to the dead letters of its topic; the one it would replace stays.
+        `rules` are rows of `name` and `pattern` (see `patterns.Rule`). A rule with a known name replaces the old one, and with an empty pattern
+        it withdraws it; other rules keep their partial matches. A rule sees the rows after it in event time, so the watermark also waits for
+        the topic of rules: give that read an `idle` time. An invalid rule goes to the dead letters of its topic, and the rule that it would
+        replace stays.
         """
         require_type("match_rules", rules, Stream, "a stream of rules; read their topic")
-        return Stream(
-            rule_nodes.build_match_rules(self.stream.node, self.keys, rules.node, show), self.stream.windowing
-        )
+        return self._results(rule_nodes.build_match_rules(self.stream.node, self.keys, rules.node, show))
 
-    def match_recognize(self, rows: RowPattern | str) -> Stream:
-        """MATCH_RECOGNIZE (`patterns.match_recognize`, or what stands in its brackets in SQL) in the rows of a key; needs the extra `sql`."""
-        return Stream(match.build_match_recognize(self.stream.node, self.keys, rows), self.stream.windowing)
+    def match_recognize(self, clause: RowPattern | str) -> Stream:
+        """MATCH_RECOGNIZE in the rows of a key: `mr.match_recognize(...)`, or the SQL between its brackets. Needs the extra `sql`."""
+        return self._results(match.build_match_recognize(self.stream.node, self.keys, clause))
 
 
 def _table_type() -> type:

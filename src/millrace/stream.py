@@ -82,11 +82,11 @@ class Stream(AggregationMethods):
 
     @property
     def columns(self) -> list[str]:
-        """The columns rows have at this point."""
+        """The columns that rows have after this step."""
         return list(self.node.schema)
 
     def named(self, name: str) -> Stream:
-        """Names the last step, so that its state is found again even when steps are added before it."""
+        """Names the last step, so that its state is found again when steps are added before it."""
         require_type("named", name, str, "a name; use letters, digits, '-', '_' and '.'")
         if isinstance(self.node, _PARTS_OF_OPERATIONS):
             operation = replace(self.node.inputs[0], name=name)
@@ -144,17 +144,17 @@ class Stream(AggregationMethods):
         check_lookup_once(node, self.windowing)
         return self._with_node(node)
 
-    def union(self, *others: Any) -> Stream:
+    def union(self, *others: Stream | Iterable[Stream]) -> Stream:
         """The rows of this stream and of others, or of lists of others, that have the same columns."""
-        others = tuple(expressions.flatten(others))
-        for other in others:
+        streams: list[Any] = expressions.flatten(others)
+        for other in streams:
             if not isinstance(other, Stream):
                 raise DefinitionError(f"union({other!r}) is not a stream; read a topic with mr.read(topic)")
             if other.node.schema != self.node.schema:
                 raise DefinitionError(
                     f"union needs equal columns, but one stream has {dict(self.node.schema)} and the other {dict(other.node.schema)}; select() the same columns of both"
                 )
-        nodes = (self.node, *(other.node for other in others))
+        nodes = (self.node, *(other.node for other in streams))
         return Stream(graph.Union(nodes, self.node.schema), self.windowing)
 
     def window(
@@ -168,10 +168,11 @@ class Stream(AggregationMethods):
         closing: panes.Closing = "if_new",
         time: panes.PaneTime = "end",
     ) -> Stream:
-        """Sets where, when and how for all aggregations that follow, until set again.
+        """Sets where, when and how results are computed, for all aggregations that follow, until it is set again.
 
-        `accumulation`: what a pane holds; `on_time`: whether the pane on time comes though nothing is new since an early one; `closing`: whether
-        a last pane comes when the window is dropped, by default if it has rows that no pane has shown; `time`: the event time of panes (later aggregations in the window: its end).
+        `lateness`: how long after its end a window accepts rows. `accumulation`: what a later pane holds. `on_time="if_new"` leaves out the
+        pane on time where nothing is new since an early one. `closing`: whether a last pane is shown when the window is dropped; by default
+        if it has rows that no pane has shown. `time`: the event time of panes; for later aggregations in the window, its end.
         """
         firing = at_watermark() if trigger is None else checked_trigger(trigger, "trigger")
         return replace(
@@ -180,6 +181,8 @@ class Stream(AggregationMethods):
 
     def group_by(self, *columns: Any) -> Keyed:
         """Groups rows by the values of these columns: names, `pl.col(name)`, or lists of these."""
+        from millrace.keyed import Keyed
+
         keys = expressions.column_names("group_by", columns)
         for column in keys:
             if column not in self.node.schema:
@@ -200,8 +203,6 @@ class Stream(AggregationMethods):
                 f"group_by({', '.join(map(repr, keys))}) names a column twice; name each once"
             )
         check_lookup_last(self.node)
-        from millrace.keyed import Keyed
-
         return Keyed(self, keys)
 
     def spread(self, n: int = 64) -> Keyed:
@@ -224,7 +225,9 @@ class Stream(AggregationMethods):
         """The rows that the last aggregation refused as too late, with the `reason`."""
         node = self.node.inputs[0] if isinstance(self.node, _PARTS_OF_OPERATIONS) else self.node
         if not isinstance(node, graph.Operation):
-            raise DefinitionError("late() follows an aggregation: it is what that aggregation refused")
+            raise DefinitionError(
+                "late() follows an aggregation, whose refused rows it gives; say it right behind that aggregation"
+            )
         if any(edge.read is None for edge in graph.edges(node)):
             raise DefinitionError(
                 "late() of a later aggregation is always empty: panes between stages are never dropped; ask the first one"
@@ -236,9 +239,9 @@ class Stream(AggregationMethods):
         return late
 
     def timeouts(self) -> Stream:
-        """The partial matches of the last pattern whose time was over before they were whole, in the columns of its matches.
+        """The partial matches of the last pattern whose time ran out before they were complete, with the columns of its matches.
 
-        What a step has not taken is null (a count or a sum: 0, a collect: empty). `window_end` is when the time was over.
+        A step that took no event has null (a count or a sum: 0, a collect: an empty list). `window_end` is when the time ran out.
         """
         return Stream(match.build_timeouts(self.node), self.windowing)
 
@@ -272,7 +275,7 @@ class Stream(AggregationMethods):
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """A stream that ends in a topic: what a job is made of."""
+    """A stream that ends in a topic. Jobs are made of outputs."""
 
     node: graph.Write
 
@@ -311,9 +314,14 @@ class Job:
         return graph.operator_ids(self.name, self.outputs)
 
     def to_dataframe(
-        self, spark: Any, *, log: str | None = None, topic: str | None = None, streaming: bool = False
+        self,
+        spark: Any,
+        *,
+        log: str | None = None,
+        topic: str | None = None,
+        streaming: bool = False,
     ) -> Any:
-        """The results in `log` as a DataFrame of Spark; a streaming one goes on with those that come. The job itself is run by `mr.run`."""
+        """The results in `log` as a DataFrame of Spark; a streaming one continues with new results. `mr.run` runs the job itself."""
         from millrace.runners.spark.dataframes import to_dataframe
 
         return to_dataframe(self, spark, log=log, topic=topic, streaming=streaming)

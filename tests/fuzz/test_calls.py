@@ -248,7 +248,7 @@ def test_the_fuzzer_reaches_the_public_api() -> None:
         (lambda: mr.read(RIDES).sum("n"), r"say \.window\(\.\.\.\) first"),
         (
             lambda: mr.read(RIDES).group_by("who").write(RIDES),  # type: ignore[attr-defined]
-            "write is of streams, and these rows are grouped",
+            "write is a method of streams, and these rows are grouped",
         ),
         (
             lambda: mr.read(RIDES).with_columns(n=pl.lit(None)).write(RIDES),

@@ -131,7 +131,7 @@ def test_keys_and_names_of_columns_may_be_lists_or_plain_columns() -> None:
         (lambda: rides().group_by(pl.col("cell") // 2), "needs names of columns; with_columns"),
         (lambda: rides().group_by("who", "who"), "names a column twice"),
         (lambda: rides().explode(pl.col("tags").list.len()), "needs names of columns"),
-        (lambda: rides().union("rides"), "is not a stream"),
+        (lambda: rides().union("rides"), "is not a stream"),  # type: ignore[arg-type]
         (
             lambda: rides().window(windows.fixed("1m")).group_by("who").aggregate(aggregates.count()),
             "needs a name",
