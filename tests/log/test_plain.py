@@ -151,8 +151,8 @@ def test_a_compacted_topics_tombstones_are_no_dead_letters() -> None:
     [
         ({"codec": "avro"}, "go together"),
         ({"avro": AVRO}, "go together"),
-        ({"codec": "avro", "avro": AVRO, "envelope": True, "time": None}, "say envelope=False"),
-        ({"confluent": True, "envelope": True, "time": None}, "say envelope=False"),
+        ({"codec": "avro", "avro": AVRO, "envelope": True, "time": None}, "set envelope=False"),
+        ({"confluent": True, "envelope": True, "time": None}, "set envelope=False"),
         ({"compact": True, "key": None}, "name the key"),
         ({"replicas": 0}, "from 1 on"),
     ],

@@ -139,7 +139,7 @@ def test_tombstones_need_a_compacted_topic_and_something_to_lose() -> None:
     class Only:
         article: str
 
-    with pytest.raises(DefinitionError, match="say compact=True"):
+    with pytest.raises(DefinitionError, match="set compact=True"):
         mr.Topic("prices", Price, key="article", tombstones=True)
     with pytest.raises(DefinitionError, match="a field besides the key"):
         mr.Topic("prices", Only, key="article", compact=True, tombstones=True)
