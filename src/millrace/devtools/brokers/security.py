@@ -37,44 +37,13 @@ class Security:
     def create_certificate(self) -> None:
         """Creates a self-signed certificate for localhost."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        keytool = java.find().program.with_name("keytool")
-        store_options = [
-            "-keystore",
-            str(self.keystore),
-            "-storetype",
-            "PKCS12",
-            "-storepass:env",
-            "MILLRACE_STORE",
-            "-alias",
-            "broker",
-        ]
-        key_options = [
-            "-genkeypair",
-            "-keyalg",
-            "EC",
-            "-groupname",
-            "secp256r1",
-            "-dname",
-            "CN=localhost",
-            "-validity",
-            "30",
-        ]
-        _run(
-            [
-                str(keytool),
-                *key_options,
-                "-ext",
-                "SAN=dns:localhost,ip:127.0.0.1",
-                "-ext",
-                "bc:c",
-                *store_options,
-            ],
-            self.keystore_password,
-        )
-        _run(
-            [str(keytool), "-exportcert", "-rfc", "-file", str(self.certificate), *store_options],
-            self.keystore_password,
-        )
+        keytool = str(java.find().program.with_name("keytool"))
+        store = ["-storetype", "PKCS12", "-storepass:env", "MILLRACE_STORE", "-alias", "broker", "-keystore"]
+        key = "-genkeypair -keyalg EC -groupname secp256r1 -dname CN=localhost -validity 30"
+        names = "-ext SAN=dns:localhost,ip:127.0.0.1 -ext bc:c"
+        export = ["-exportcert", "-rfc", "-file", str(self.certificate)]
+        for options in (f"{key} {names}".split(), export):
+            _run([keytool, *options, *store, str(self.keystore)], self.keystore_password)
 
     def properties(self) -> dict[str, str]:
         """The brokers' settings of this listener."""

@@ -54,11 +54,25 @@ def record(
         raise DefinitionError(f"there are no events for {job.name!r}, so there is nothing to draw")
     output = _find_output(job, topic)
     recorder = _Recorder(job, output, _parse_key(output, key))
-    observed = _observed_range(
-        rows,
-        durations.parse_non_negative(since, name="since"),
-        None if until is None else durations.parse_positive(until, name="until"),
-    )
+    end = None if until is None else durations.parse_positive(until, name="until")
+    observed = _observed_range(rows, durations.parse_non_negative(since, name="since"), end)
+    panes_at_end = _run_batches(engine, rows, observed, recorder, to_end=until is None)
+    if key and not recorder.dots and not recorder.panes:
+        raise DefinitionError(
+            f"key={key!r} has neither events nor panes here; results are by {', '.join(_key_columns(output))}"
+        )
+    return recorder.timeline(key or "", panes_at_end=panes_at_end, has_ended=until is None)
+
+
+def _run_batches(
+    engine: Engine,
+    rows: Mapping[TopicPartition, pl.DataFrame],
+    observed: tuple[int, int],
+    recorder: _Recorder,
+    *,
+    to_end: bool,
+) -> int:
+    """Runs and records the batches of the observed range; returns the number of panes that the end fired."""
     previous = observed[0] - 1
     engine.step(_batches_between(rows, None, previous), previous)
     for now in _batch_clocks(engine, rows, observed):
@@ -66,15 +80,9 @@ def record(
         recorder.add_batch(now, batches, engine.step(batches, now))
         previous = now
     panes_before_end = len(recorder.panes)
-    if until is None:
+    if to_end:
         recorder.add_batch(previous, [], engine.step([], previous, end=True))
-    if key and not recorder.dots and not recorder.panes:
-        raise DefinitionError(
-            f"key={key!r} has neither events nor panes here; results are by {', '.join(_key_columns(output))}"
-        )
-    return recorder.timeline(
-        key or "", panes_at_end=len(recorder.panes) - panes_before_end, has_ended=until is None
-    )
+    return len(recorder.panes) - panes_before_end
 
 
 def _add_arrival_times(frame: pl.DataFrame) -> pl.DataFrame:

@@ -114,44 +114,16 @@ class _Drawing:
     def _scales(self, group: ET.Element) -> None:
         x, y = self.scales
         for at in x.ticks(8):
-            _add_element(
-                group,
-                "line",
-                "grid",
-                x1=_format_number(x.position_of(at)),
-                x2=_format_number(x.position_of(at)),
-                y1=_format_number(y.start),
-                y2=_format_number(y.stop),
-            )
-            _add_element(
-                group,
-                "text",
-                "tick middle",
-                x=_format_number(x.position_of(at)),
-                y=_format_number(y.start + 16),
-            ).text = x.format_time(at)
+            here = x.position_of(at)
+            _add_element(group, "line", "grid", x1=here, x2=here, y1=y.start, y2=y.stop)
+            _add_text(group, "tick middle", x.format_time(at), x=here, y=y.start + 16)
         for at in y.ticks(9):
-            _add_element(
-                group,
-                "line",
-                "grid",
-                x1=_format_number(x.start),
-                x2=_format_number(x.stop),
-                y1=_format_number(y.position_of(at)),
-                y2=_format_number(y.position_of(at)),
-            )
-            _add_element(
-                group,
-                "text",
-                "tick end",
-                x=_format_number(x.start - 8),
-                y=_format_number(y.position_of(at) + 4),
-            ).text = y.format_time(at)
+            here = y.position_of(at)
+            _add_element(group, "line", "grid", x1=x.start, x2=x.stop, y1=here, y2=here)
+            _add_text(group, "tick end", y.format_time(at), x=x.start - 8, y=here + 4)
         day = f", {x.format_day()}" if x.format_day() else ""
-        _add_element(
-            group, "text", "axis end", x=_format_number(x.stop), y=_format_number(y.start + 36)
-        ).text = f"event time{day} →"
-        _add_element(group, "text", "axis", x=8, y=_format_number(y.stop - 8)).text = "processing time ↑"
+        _add_text(group, "axis end", f"event time{day} →", x=x.stop, y=y.start + 36)
+        _add_text(group, "axis", "processing time ↑", x=8, y=y.stop - 8)
 
     def _ideal(self, group: ET.Element) -> None:
         """The line on which events would lie if they were read at their event time."""
@@ -164,9 +136,7 @@ class _Drawing:
                 "x2": x.position_of(last),
                 "y2": y.position_of(last),
             }
-            _add_element(
-                group, "line", "ideal", **{name: _format_number(value) for name, value in ends.items()}
-            )
+            _add_element(group, "line", "ideal", **ends)
 
     def _watermark(self, group: ET.Element) -> None:
         """A staircase: the watermark is constant between batches."""
@@ -195,18 +165,13 @@ class _Drawing:
     def _dots(self, group: ET.Element) -> None:
         x, y = self.scales
         for dot in self.timeline.dots:
-            at = _format_number(x.position_of(dot.event_time)), _format_number(y.position_of(dot.at))
+            right, down = x.position_of(dot.event_time), y.position_of(dot.at)
             if dot.fate == "refused":
-                drawn = _add_element(group, "path", "event refused", d=f"M{at[0]} {at[1]}m-4-4l8 8m0-8l-8 8")
+                cross = f"M{_format_number(right)} {_format_number(down)}m-4-4l8 8m0-8l-8 8"
+                drawn = _add_element(group, "path", "event refused", d=cross)
             else:
-                drawn = _add_element(
-                    group,
-                    "circle",
-                    "event" if dot.fate == "taken" else "event behind",
-                    cx=at[0],
-                    cy=at[1],
-                    r="3.5",
-                )
+                kind = "event" if dot.fate == "taken" else "event behind"
+                drawn = _add_element(group, "circle", kind, cx=right, cy=down, r=3.5)
             _add_element(drawn, "title").text = self._describe_dot(dot)
 
     def _describe_dot(self, dot: EventDot) -> str:
@@ -226,20 +191,11 @@ class _Drawing:
             )
             drawn = _add_element(group, "g", f"pane {mark.timing}")
             _add_element(drawn, "title").text = self._describe_mark(mark)
-            _add_element(
-                drawn,
-                "line",
-                x1=_format_number(start + 1),
-                x2=_format_number(end - 1),
-                y1=_format_number(level),
-                y2=_format_number(level),
-            )
+            _add_element(drawn, "line", x1=start + 1, x2=end - 1, y1=level, y2=level)
             _add_element(drawn, "path", d=f"M{_format_number(end - 6)} {_format_number(level)}l5-5 5 5-5 5z")
             line = _find_free_line(occupied, end - 12, level - 4, 6.2 * len(mark.text))
             if line is not None:
-                _add_element(
-                    drawn, "text", "value end", x=_format_number(end - 12), y=_format_number(line)
-                ).text = mark.text
+                _add_text(drawn, "value end", mark.text, x=end - 12, y=line)
 
     def _describe_mark(self, mark: Mark) -> str:
         x, y = self.scales
@@ -263,7 +219,7 @@ class _Drawing:
         for name, text in self._legend_entries():
             kind = name.split()[0]
             if kind == "event" and "refused" not in name:
-                _add_element(group, "circle", name, cx=_format_number(left + 5), cy="38", r="3.5")
+                _add_element(group, "circle", name, cx=left + 5, cy=38, r=3.5)
             elif kind == "event":
                 _add_element(group, "path", name, d=f"M{_format_number(left + 5)} 38m-4-4l8 8m0-8l-8 8")
             elif kind == "pane":
@@ -271,16 +227,8 @@ class _Drawing:
                     _add_element(group, "g", name), "path", d=f"M{_format_number(left)} 38l5-5 5 5-5 5z"
                 )
             else:
-                _add_element(
-                    group,
-                    "line",
-                    name,
-                    x1=_format_number(left - 3),
-                    x2=_format_number(left + 11),
-                    y1="38",
-                    y2="38",
-                )
-            _add_element(group, "text", "tick", x=_format_number(left + 15), y="42").text = text
+                _add_element(group, "line", name, x1=left - 3, x2=left + 11, y1=38, y2=38)
+            _add_text(group, "tick", text, x=left + 15, y=42)
             left += 28 + 6.0 * len(text)
 
     def _legend_entries(self) -> Iterator[tuple[str, str]]:
@@ -315,10 +263,16 @@ def _find_free_line(
 
 
 def _add_element(parent: ET.Element, tag: str, kind: str = "", **attributes: object) -> ET.Element:
-    class_attribute = {"class": kind} if kind else {}
-    return ET.SubElement(
-        parent, tag, {**class_attribute, **{name: str(value) for name, value in attributes.items()}}
-    )
+    """Adds an element with a class. Floats are rounded to a tenth of a pixel."""
+    texts = {
+        name: _format_number(value) if isinstance(value, float) else str(value)
+        for name, value in attributes.items()
+    }
+    return ET.SubElement(parent, tag, {"class": kind, **texts} if kind else texts)
+
+
+def _add_text(parent: ET.Element, kind: str, text: str, **position: float) -> None:
+    _add_element(parent, "text", kind, **position).text = text
 
 
 def _format_number(value: float) -> str:

@@ -47,27 +47,7 @@ class Simulator(Connector):
         truth: str | Path | None = None,
         clock: Clock | None = None,
     ) -> None:
-        if volume not in ("curve", "mean", "peak"):
-            raise ConfigError(
-                f"volume={volume!r} is unknown; use 'curve' to follow the day, or 'mean' or 'peak' for a "
-                "constant volume"
-            )
-        if events not in ("positions", "all"):
-            raise ConfigError(
-                f"events={events!r} is unknown; use 'positions', or 'all' for arrivals, departures and "
-                "doors as well"
-            )
-        self.plan = CityPlan(
-            seed=_check_seed(seed),
-            scale=_check_number(
-                "scale", scale, low=0.01, high=_MAX_SCALE, example="1, or 16 for sixteen times the volume"
-            ),
-            volume=volume,
-            hard_stops=_check_number(
-                "hard_stops", hard_stops, low=0, high=20, example="0.5 for one in two hours of a vehicle"
-            ),
-            calls=events == "all",
-        )
+        self.plan = _make_plan(seed, scale, volume, hard_stops, events)
         self.topics = self.plan.topics
         self.speed = (
             0.0
@@ -177,6 +157,37 @@ def _take_due(ready: deque[pl.DataFrame], limit: int, until: int) -> pl.DataFram
             ready.appendleft(frame[count:])
             break
     return pl.concat(taken) if taken else pl.DataFrame()
+
+
+def _make_plan(
+    seed: int,
+    scale: float,
+    volume: Literal["curve", "mean", "peak"],
+    hard_stops: float,
+    events: Literal["positions", "all"],
+) -> CityPlan:
+    """The plan of a city from checked options."""
+    if volume not in ("curve", "mean", "peak"):
+        raise ConfigError(
+            f"volume={volume!r} is unknown; use 'curve' to follow the day, or 'mean' or 'peak' for a "
+            "constant volume"
+        )
+    if events not in ("positions", "all"):
+        raise ConfigError(
+            f"events={events!r} is unknown; use 'positions', or 'all' for arrivals, departures and "
+            "doors as well"
+        )
+    return CityPlan(
+        seed=_check_seed(seed),
+        scale=_check_number(
+            "scale", scale, low=0.01, high=_MAX_SCALE, example="1, or 16 for sixteen times the volume"
+        ),
+        volume=volume,
+        hard_stops=_check_number(
+            "hard_stops", hard_stops, low=0, high=20, example="0.5 for one in two hours of a vehicle"
+        ),
+        calls=events == "all",
+    )
 
 
 def _check_seed(seed: Any) -> int:

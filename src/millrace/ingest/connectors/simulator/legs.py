@@ -124,46 +124,31 @@ class DriveProfile:
 
 def build_profile(drive: Drive) -> DriveProfile:
     """The seven phases of each drive. The last one ends at the next stop."""
-    acceleration_rate, brake = (
-        interpolate(*ACCELERATION, drive.acceleration_draw),
-        interpolate(*SERVICE_BRAKE, drive.braking_draw),
-    )
+    rate = interpolate(*ACCELERATION, drive.acceleration_draw)
+    brake = interpolate(*SERVICE_BRAKE, drive.braking_draw)
     hard_brake = interpolate(*HARD_BRAKE, drive.braking_draw)
     cruise = np.where(drive.wants_hard_brake, np.maximum(drive.cruise, MIN_HARD_BRAKE_SPEED), drive.cruise)
-    needed_distance = (
-        cruise**2 / (2 * acceleration_rate)
-        + cruise**2 / (2 * hard_brake)
-        + _CRUISE_BEFORE_HARD_BRAKE * cruise
-    )
-    has_hard_brake = drive.wants_hard_brake & (needed_distance <= drive.distance)
-    interruption_distance = drive.distance * interpolate(1 / 3, 2 / 3, drive.interruption_draw)
-    interruption_distance = np.where(
-        has_hard_brake,
-        np.maximum(interruption_distance, needed_distance),
-        np.where(drive.is_interrupted, interruption_distance, 0.0),
-    )
-    first = _drive_and_stop(
-        interruption_distance, cruise, acceleration_rate, np.where(has_hard_brake, hard_brake, brake)
-    )
-    second = _drive_and_stop(drive.distance - interruption_distance, cruise, acceleration_rate, brake)
-    count, zero = len(interruption_distance), np.zeros(len(interruption_distance))
-    wait = np.where(interruption_distance > 0, drive.wait, 0.0)
+    needed = cruise**2 / (2 * rate) + cruise**2 / (2 * hard_brake) + _CRUISE_BEFORE_HARD_BRAKE * cruise
+    has_hard_brake = drive.wants_hard_brake & (needed <= drive.distance)
+    interruption = _interruption_distance(drive, has_hard_brake, needed)
+    first_brake = np.where(has_hard_brake, hard_brake, brake)
+    first = _drive_and_stop(interruption, cruise, rate, first_brake)
+    second = _drive_and_stop(drive.distance - interruption, cruise, rate, brake)
+    zero = np.zeros(len(interruption))
+    wait = np.where(interruption > 0, drive.wait, 0.0)
     seconds = np.column_stack([first[0], first[1], first[2], wait, second[0], second[1], second[2]])
     speed = np.column_stack([zero, first[3], first[3], zero, zero, second[3], second[3]])
-    acceleration = np.column_stack(
-        [
-            acceleration_rate,
-            zero,
-            -np.where(has_hard_brake, hard_brake, brake),
-            zero,
-            acceleration_rate,
-            zero,
-            -brake,
-        ]
-    )
+    acceleration = np.column_stack([rate, zero, -first_brake, zero, rate, zero, -brake])
     covered = speed * seconds + acceleration * seconds**2 / 2
-    distance = np.concatenate([np.zeros((count, 1)), np.cumsum(covered, axis=1)[:, :-1]], axis=1)
+    distance = np.concatenate([zero[:, None], np.cumsum(covered, axis=1)[:, :-1]], axis=1)
     return DriveProfile(seconds, speed, distance, acceleration, has_hard_brake)
+
+
+def _interruption_distance(drive: Drive, has_hard_brake: Flags, needed: Floats) -> Floats:
+    """Metres from the stop to the interruption; 0 without one. A hard stop is not before `needed` metres."""
+    place = drive.distance * interpolate(1 / 3, 2 / 3, drive.interruption_draw)
+    without_hard_brake = np.where(drive.is_interrupted, place, 0.0)
+    return np.where(has_hard_brake, np.maximum(place, needed), without_hard_brake)
 
 
 def _drive_and_stop(

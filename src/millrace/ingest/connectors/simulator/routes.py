@@ -101,38 +101,33 @@ def build(seed: int) -> Routes:
             _build_directed_route(network, path, stop_numbers, direction=1),
             _build_directed_route(network, path[::-1], stop_numbers, direction=2),
         ]
-    points, legs = (
-        [len(directed_route.latitude) for directed_route in directed_routes],
-        [len(directed_route.stop_distances) - 1 for directed_route in directed_routes],
-    )
+    return _number_through(directed_routes, stop_count=len(stop_numbers))
+
+
+def _number_through(ways: list[_DirectedRoute], *, stop_count: int) -> Routes:
+    """The ways as arrays, with points and legs of one way after those of another."""
+    points = [len(way.latitude) for way in ways]
+    legs = [len(way.stop_distances) - 1 for way in ways]
+    arrivals = [
+        np.append(way.departure_offset[1:-1] - DWELL_SECONDS, way.departure_offset[-1]) for way in ways
+    ]
     return Routes(
-        latitude=np.concatenate([directed_route.latitude for directed_route in directed_routes]),
-        longitude=np.concatenate([directed_route.longitude for directed_route in directed_routes]),
-        heading=np.concatenate([directed_route.heading for directed_route in directed_routes]),
+        latitude=np.concatenate([way.latitude for way in ways]),
+        longitude=np.concatenate([way.longitude for way in ways]),
+        heading=np.concatenate([way.heading for way in ways]),
         first_point=np.cumsum([0, *points])[:-1],
-        length=np.array([directed_route.stop_distances[-1] for directed_route in directed_routes]),
+        length=np.array([way.stop_distances[-1] for way in ways]),
         first_leg=np.cumsum([0, *legs])[:-1],
         legs=np.array(legs),
-        distance=np.concatenate(
-            [np.diff(directed_route.stop_distances) for directed_route in directed_routes]
-        ),
-        start=np.concatenate([directed_route.stop_distances[:-1] for directed_route in directed_routes]),
-        cruise=np.concatenate([directed_route.cruise for directed_route in directed_routes]),
-        departure_offset=np.concatenate(
-            [directed_route.departure_offset[:-1] for directed_route in directed_routes]
-        ),
-        arrival_offset=np.concatenate(
-            [
-                np.append(
-                    directed_route.departure_offset[1:-1] - DWELL_SECONDS, directed_route.departure_offset[-1]
-                )
-                for directed_route in directed_routes
-            ]
-        ),
-        duration=np.array([directed_route.departure_offset[-1] for directed_route in directed_routes]),
-        stop=np.array([stop for directed_route in directed_routes for stop in directed_route.stops[:-1]]),
-        next_stop=np.array([stop for directed_route in directed_routes for stop in directed_route.stops[1:]]),
-        stops=len(stop_numbers),
+        distance=np.concatenate([np.diff(way.stop_distances) for way in ways]),
+        start=np.concatenate([way.stop_distances[:-1] for way in ways]),
+        cruise=np.concatenate([way.cruise for way in ways]),
+        departure_offset=np.concatenate([way.departure_offset[:-1] for way in ways]),
+        arrival_offset=np.concatenate(arrivals),
+        duration=np.array([way.departure_offset[-1] for way in ways]),
+        stop=np.array([stop for way in ways for stop in way.stops[:-1]]),
+        next_stop=np.array([stop for way in ways for stop in way.stops[1:]]),
+        stops=stop_count,
     )
 
 
