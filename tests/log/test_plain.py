@@ -149,8 +149,8 @@ def test_a_compacted_topics_tombstones_are_no_dead_letters() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"codec": "avro"}, "go together"),
-        ({"avro": AVRO}, "go together"),
+        ({"codec": "avro"}, "give both or none"),
+        ({"avro": AVRO}, "give both or none"),
         ({"codec": "avro", "avro": AVRO, "envelope": True, "time": None}, "set envelope=False"),
         ({"confluent": True, "envelope": True, "time": None}, "set envelope=False"),
         ({"compact": True, "key": None}, "name the key"),
