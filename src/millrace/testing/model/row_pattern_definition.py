@@ -33,6 +33,11 @@ from millrace.patterns.sql.match_context import CompiledExpression, MatchContext
 MAX_TRIES = 20_000
 """How many ways are tried for one match."""
 
+
+class TooManyWays(PatternFailed):
+    """The definition would take too long; the search may still find the match."""
+
+
 RowMapping = tuple[tuple[str, bool], ...]
 """Rows mapped to variables, each shown or not."""
 
@@ -192,9 +197,7 @@ class PreferredMatch:
         """Every mapping that continues `before` through a part."""
         self.tries += 1
         if self.tries > MAX_TRIES:
-            raise PatternFailed(
-                f"the definition allows more than {MAX_TRIES:,} ways to begin; use fewer rows"
-            )
+            raise TooManyWays(f"the definition allows more than {MAX_TRIES:,} ways to begin; use fewer rows")
         match part:
             case Variable(name):
                 yield from self._map_row(name, before, is_shown=is_shown)
