@@ -1,4 +1,4 @@
-"""Orders beside the price that was valid when they were made, even where the price list comes later."""
+"""Orders with the price that was valid at their time, even if the price list arrives later."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from millrace import watermarks
 
 @dataclass
 class Order:
-    """So many of an article."""
+    """An order for some pieces of an article."""
 
     article: str
     quantity: int

@@ -1,4 +1,4 @@
-"""Autocompletion: for each beginning of a hashtag, the three that were used most in the last minute."""
+"""Autocompletion: for each prefix, the three hashtags that were used most in the last minute."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Queries that are suddenly asked for more, or less, than expected: rates per ten seconds, and a model of each query that is kept as state."""
+"""Spikes and dips of search queries: rates per ten seconds, and a model of each query as state."""
 
 import random
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ EVERY = 10_000
 
 @dataclass
 class Query:
-    """Somebody asks for something."""
+    """A search query."""
 
     query: str
 
@@ -29,7 +29,7 @@ class Rate:
 
 @dataclass
 class Anomaly:
-    """What was expected, what came, and what to call it."""
+    """The expected rate, the actual one, and whether it is a spike or a dip."""
 
     query: str
     kind: str
@@ -50,7 +50,7 @@ rates = mr.Job(
 
 
 class Expects(mr.Processor):
-    """A mean that forgets, and how far rates usually are from it. Ten seconds in which nothing came are a rate, too: a timer says so."""
+    """A decaying mean and deviation of rates. Ten seconds without a query are a rate of zero, which a timer reports."""
 
     outputs: ClassVar = {"kind": pl.String, "rate": pl.Int64, "expected": pl.Float64}
     expected = state.value(0.0)

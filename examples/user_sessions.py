@@ -1,4 +1,4 @@
-"""Visits: what a user does without a pause of half an hour belongs together, however late it comes."""
+"""Visits: page views of a user without a pause of half an hour form a session, however late they arrive."""
 
 from dataclasses import dataclass
 

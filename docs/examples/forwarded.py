@@ -1,4 +1,4 @@
-"""Whom a message reaches when everybody forwards it: rows that go around through a topic, at most five times."""
+"""Who gets a message that everybody forwards: rows go around through a topic, at most five times."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class Message:
 
 @dataclass
 class Reached:
-    """Somebody has it for the first time."""
+    """The first time that a person gets a message."""
 
     about: str
     who: str

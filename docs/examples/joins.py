@@ -10,7 +10,7 @@ from millrace import watermarks, windows
 
 @dataclass
 class Order:
-    """Somebody orders something."""
+    """A user orders an item."""
 
     user: str
     item: str
@@ -18,7 +18,7 @@ class Order:
 
 @dataclass
 class Payment:
-    """Somebody pays."""
+    """A user pays an amount."""
 
     payer: str
     amount: int
@@ -26,7 +26,7 @@ class Payment:
 
 @dataclass
 class Customer:
-    """Where a customer lives from now on, or that there is no such customer any more."""
+    """The city of a customer from now on; `gone` if the customer has left."""
 
     user: str
     city: str
@@ -44,7 +44,7 @@ class Paid:
 
 @dataclass
 class Sent:
-    """An order, and where it goes to."""
+    """An order, and the city it is sent to."""
 
     user: str
     item: str

@@ -8,7 +8,7 @@ import millrace as mr
 
 @dataclass
 class Bid:
-    """What an auction house says of a bid."""
+    """A bid, as the auction house writes it."""
 
     item: str
     price: float

@@ -11,14 +11,14 @@ from millrace import state, watermarks
 
 @dataclass
 class Click:
-    """Somebody did something."""
+    """A user clicked."""
 
     user: str
 
 
 @dataclass
 class Gone:
-    """Somebody has done nothing for half a minute."""
+    """A user who has not clicked for half a minute."""
 
     user: str
     clicks: int

@@ -1,4 +1,4 @@
-"""A game in which teams score points: the same question, asked in the ways that docs/concepts explains."""
+"""A game in which teams score points: one question, asked in all the ways that docs/concepts explains."""
 
 from dataclasses import dataclass
 
