@@ -1,4 +1,4 @@
-"""Routes over the streets. Each has a way in both directions, with its points, stops and timetable."""
+"""Routes over the streets. Each runs in both directions, with points, stops and a timetable."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -104,29 +104,30 @@ def build(seed: int) -> Routes:
     return _number_through(directed_routes, stop_count=len(stop_numbers))
 
 
-def _number_through(ways: list[_DirectedRoute], *, stop_count: int) -> Routes:
-    """The ways as arrays, with points and legs of one way after those of another."""
-    points = [len(way.latitude) for way in ways]
-    legs = [len(way.stop_distances) - 1 for way in ways]
+def _number_through(directed_routes: list[_DirectedRoute], *, stop_count: int) -> Routes:
+    """The directed_routes as arrays, with points and legs of one route after those of another."""
+    points = [len(route.latitude) for route in directed_routes]
+    legs = [len(route.stop_distances) - 1 for route in directed_routes]
     arrivals = [
-        np.append(way.departure_offset[1:-1] - DWELL_SECONDS, way.departure_offset[-1]) for way in ways
+        np.append(route.departure_offset[1:-1] - DWELL_SECONDS, route.departure_offset[-1])
+        for route in directed_routes
     ]
     return Routes(
-        latitude=np.concatenate([way.latitude for way in ways]),
-        longitude=np.concatenate([way.longitude for way in ways]),
-        heading=np.concatenate([way.heading for way in ways]),
+        latitude=np.concatenate([route.latitude for route in directed_routes]),
+        longitude=np.concatenate([route.longitude for route in directed_routes]),
+        heading=np.concatenate([route.heading for route in directed_routes]),
         first_point=np.cumsum([0, *points])[:-1],
-        length=np.array([way.stop_distances[-1] for way in ways]),
+        length=np.array([route.stop_distances[-1] for route in directed_routes]),
         first_leg=np.cumsum([0, *legs])[:-1],
         legs=np.array(legs),
-        distance=np.concatenate([np.diff(way.stop_distances) for way in ways]),
-        start=np.concatenate([way.stop_distances[:-1] for way in ways]),
-        cruise=np.concatenate([way.cruise for way in ways]),
-        departure_offset=np.concatenate([way.departure_offset[:-1] for way in ways]),
+        distance=np.concatenate([np.diff(route.stop_distances) for route in directed_routes]),
+        start=np.concatenate([route.stop_distances[:-1] for route in directed_routes]),
+        cruise=np.concatenate([route.cruise for route in directed_routes]),
+        departure_offset=np.concatenate([route.departure_offset[:-1] for route in directed_routes]),
         arrival_offset=np.concatenate(arrivals),
-        duration=np.array([way.departure_offset[-1] for way in ways]),
-        stop=np.array([stop for way in ways for stop in way.stops[:-1]]),
-        next_stop=np.array([stop for way in ways for stop in way.stops[1:]]),
+        duration=np.array([route.departure_offset[-1] for route in directed_routes]),
+        stop=np.array([stop for route in directed_routes for stop in route.stops[:-1]]),
+        next_stop=np.array([stop for route in directed_routes for stop in route.stops[1:]]),
         stops=stop_count,
     )
 
