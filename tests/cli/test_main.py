@@ -280,7 +280,7 @@ def test_ingest_then_look_at_the_topics(millrace: Cli) -> None:
     topics = {row["topic"]: row for row in millrace.objects("topics", "list", "--json")}
     assert topics["input.vehicle-positions"]["records"] == 1
     [about] = millrace.objects("topics", "describe", "input.vehicle-positions", "--json")
-    assert about["type"] == "millrace.transit.VehiclePosition"
+    assert (about["type"], about["partitioner"]) == ("millrace.transit.VehiclePosition", "murmur2")
     [event] = millrace.objects(
         "topics", "tail", "input.vehicle-positions", "--from-start", "--max", "1", "--json"
     )

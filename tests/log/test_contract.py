@@ -177,7 +177,7 @@ def test_any_range_can_be_read(log: Log) -> None:
         assert got.offsets.tolist() == list(range(start, end))
 
 
-def test_nothing_can_be_appended_too(log: Log) -> None:
+def test_an_empty_batch_can_be_appended(log: Log) -> None:
     log.ensure(POSITIONS)
     log.append("input.positions", texts())
     assert log.end_offsets("input.positions") == {0: 0, 1: 0, 2: 0}
@@ -234,7 +234,7 @@ def test_a_chosen_partition_overrules_the_key(log: Log) -> None:
     assert everything(log, "t") == {0: ["b"], 1: [], 2: ["a", "c"]}
 
 
-def test_what_is_appended_outlives_the_process_that_did(log: Log, url: str) -> None:
+def test_appended_records_outlive_the_process_that_appended_them(log: Log, url: str) -> None:
     log.ensure_raw("t")
     log.append("t", texts("a"))
     log.close()
@@ -298,7 +298,7 @@ def test_an_older_writer_of_the_same_name_is_fenced(log: Log, url: str) -> None:
     elsewhere.close()
 
 
-def test_writers_of_different_names_do_not_mind_each_other(log: Log) -> None:
+def test_writers_of_different_names_are_independent(log: Log) -> None:
     log.ensure_raw("a")
     one, two = log.writer("one"), log.writer("two")
     one.commit(0, {"a": texts("1")})
@@ -355,7 +355,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_commits_only(log: Log, url: 
 # Tail
 
 
-def test_a_tail_yields_what_is_there_and_then_what_comes(log: Log) -> None:
+def test_a_tail_yields_existing_records_and_then_new_ones(log: Log) -> None:
     log.ensure_raw("t")
     log.append("t", texts("a", "b"))
     coming = iter(["c", "d"])
@@ -384,7 +384,7 @@ def test_a_tail_can_start_at_the_end_or_at_given_offsets(log: Log) -> None:
 # Retention
 
 
-def test_what_is_older_than_its_retention_goes_and_offsets_stay(log: Log) -> None:
+def test_records_older_than_the_retention_are_removed_and_offsets_stay(log: Log) -> None:
     log.ensure(replace(POSITIONS, name="kept", partitions=1))
     log.ensure(replace(POSITIONS, name="short", partitions=1, retention="1s"))
     for topic in ("kept", "short"):
@@ -403,7 +403,7 @@ def test_what_is_older_than_its_retention_goes_and_offsets_stay(log: Log) -> Non
     assert info.bytes is None or kept.bytes is None or info.bytes * 4 < kept.bytes
 
 
-def test_retention_goes_no_faster_than_time_has_passed_since_the_newest_record(log: Log) -> None:
+def test_retention_advances_at_most_by_the_time_since_the_newest_record(log: Log) -> None:
     log.ensure(replace(POSITIONS, name="short", partitions=2, retention="1s"))
     log.ensure(replace(POSITIONS, name="empty", partitions=1, retention="1s"))
     for second in range(5):
@@ -423,7 +423,7 @@ def test_retention_goes_no_faster_than_time_has_passed_since_the_newest_record(l
     assert log.start_offsets("short") == log.end_offsets("short")
 
 
-def test_a_topic_of_bytes_is_kept_as_long_as_it_says(log: Log) -> None:
+def test_a_topic_of_bytes_has_a_retention_too(log: Log) -> None:
     log.ensure_raw("status.run", retention=1_000)
     for second in range(5):
         log.append("status.run", texts("x" * 10_000), now=second * 1000)
@@ -431,7 +431,7 @@ def test_a_topic_of_bytes_is_kept_as_long_as_it_says(log: Log) -> None:
     assert (log.start_offsets("status.run"), log.end_offsets("status.run")) == ({0: 4}, {0: 5})
 
 
-def test_a_topic_that_expired_whole_goes_on_where_it_was(log: Log) -> None:
+def test_a_topic_that_expired_whole_continues_at_its_offset(log: Log) -> None:
     log.ensure(replace(POSITIONS, name="short", partitions=1, retention="1s"))
     log.append("short", texts("a", "b"), now=0)
     log.expire(10_000)

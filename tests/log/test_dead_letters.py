@@ -12,7 +12,7 @@ from millrace.log.dead_letters import (
 )
 
 
-def test_a_dead_letter_says_in_its_headers_where_it_was_and_why(log: Log) -> None:
+def test_a_dead_letter_names_its_place_and_reason_in_headers(log: Log) -> None:
     dead = pl.DataFrame(
         [("input.t", 2, 17, 1000, b"k", b"\xff", "not a t"), ("input.t", 0, 3, 2000, None, None, "empty")],
         schema=DEAD_SCHEMA,
@@ -35,7 +35,7 @@ def test_a_dead_letter_says_in_its_headers_where_it_was_and_why(log: Log) -> Non
     ]
 
 
-def test_a_late_letter_says_how_many_windows_missed_it(log: Log) -> None:
+def test_a_late_letter_counts_the_windows_that_missed_it(log: Log) -> None:
     late = pl.DataFrame(
         {
             "vehicle": ["v"],
@@ -61,7 +61,7 @@ def test_a_late_letter_says_how_many_windows_missed_it(log: Log) -> None:
     ]
 
 
-def test_no_letters_are_no_records(log: Log) -> None:
+def test_without_letters_there_are_no_records(log: Log) -> None:
     log.ensure_raw("dead.t")
     log.append("dead.t", dead_letters(pl.DataFrame(schema=DEAD_SCHEMA)))
     assert log.end_offsets("dead.t") == {0: 0}

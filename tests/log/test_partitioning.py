@@ -59,7 +59,7 @@ def test_a_key_is_placed_by_its_text(log: Log) -> None:
     assert partitions_of_keys(log, "stops") == {"21": 4}
 
 
-def test_a_schema_of_before_keeps_the_hash_that_it_was_written_by() -> None:
+def test_a_schema_without_a_partitioner_keeps_the_hash_of_its_version() -> None:
     schema = Schema.of_topic(Topic("stops", Stop, "line"))
     assert Schema.from_json(schema.to_json()).partitioner == "murmur2"
     before = json.loads(schema.to_json())

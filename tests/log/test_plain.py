@@ -100,7 +100,7 @@ def header(kind: str, indexes: bytes = b"\0") -> bytes:
 
 @pytest.mark.parametrize("confluent", [False, True])
 @pytest.mark.parametrize("kind", list(TOPICS))
-def test_what_others_wrote_is_read(kind: str, confluent: bool) -> None:
+def test_records_that_others_wrote_are_read(kind: str, confluent: bool) -> None:
     topic = replace(TOPICS[kind], confluent=confluent)
     values = [(header(kind) if confluent else b"") + WRITERS[kind](bid) for bid in BIDS]
     found = decode(topic, 0, records(values))
@@ -111,7 +111,7 @@ def test_what_others_wrote_is_read(kind: str, confluent: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", list(TOPICS))
-def test_what_cannot_be_read_is_dead_and_the_rest_is_not(kind: str) -> None:
+def test_unreadable_records_are_dead_and_the_others_are_read(kind: str) -> None:
     topic = replace(TOPICS[kind], confluent=True)
     good = header(kind) + WRITERS[kind](BIDS[0])
     found = decode(topic, 0, records([good, b"no header", header(kind) + b"\xff\xff\xff", None, b"", good]))
@@ -134,12 +134,12 @@ def test_a_message_that_is_not_the_first_of_its_schema_is_read_too(indexes: byte
     assert found.rows["item"].to_list() == ["clock", ""]
 
 
-def test_times_of_avro_may_be_times_of_ours() -> None:
+def test_logical_times_of_avro_become_event_times() -> None:
     topic = mr.Topic("bids", Timed, envelope=False, time="at", codec="avro", avro=AVRO)
     assert decode(topic, 0, records([as_avro(BIDS[0])])).rows["event_time"].to_list() == [BIDS[0]["at"]]
 
 
-def test_a_compacted_topics_tombstones_are_no_dead_letters() -> None:
+def test_tombstones_of_a_compacted_topic_are_not_dead_letters() -> None:
     topic = replace(TOPICS["json"], compact=True)
     found = decode(topic, 0, records([as_json(BIDS[0]), None, as_json(BIDS[1])]))
     assert (found.rows["_off"].to_list(), len(found.dead)) == ([0, 2], 0)
@@ -157,12 +157,12 @@ def test_a_compacted_topics_tombstones_are_no_dead_letters() -> None:
         ({"replicas": 0}, "from 1 on"),
     ],
 )
-def test_what_does_not_go_together_is_refused(options: dict[str, Any], message: str) -> None:
+def test_settings_that_contradict_each_other_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(DefinitionError, match=message):
         replace(PLAIN, **options)
 
 
-def test_what_is_only_read_cannot_be_written() -> None:
+def test_a_topic_that_is_only_read_cannot_be_written() -> None:
     topic = replace(PLAIN, confluent=True)
     with pytest.raises(DefinitionError, match="writes neither"):
         encode(topic, pl.DataFrame(BIDS))

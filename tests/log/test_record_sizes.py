@@ -41,7 +41,7 @@ def test_a_letter_of_at_most_the_limit_stays_whole(over: int) -> None:
         *((n, key) for n in (2_000, 5_000, 1_000_000) for key in (None, b"k", b"k" * 3_000)),
     ],
 )
-def test_a_letter_over_the_limit_is_cut_and_says_what_it_was(limit: int, key: bytes | None) -> None:
+def test_a_letter_over_the_limit_is_cut_and_keeps_length_and_digest(limit: int, key: bytes | None) -> None:
     value = bytes(range(256)) * 5_000
     made = truncate_letters(letter(value, key), limit)
     assert made.values[0].as_py() == b"neighbour"

@@ -78,7 +78,7 @@ def test_a_record_without_a_value_is_a_row_of_nulls_at_the_time_of_its_append(lo
     assert rows(log, PRICES, panes=True)["op"].to_list() == [None, "-", None]
 
 
-def test_an_order_sees_no_price_of_an_article_that_is_gone(log: Log, tmp_path: Path) -> None:
+def test_an_order_sees_no_price_of_a_deleted_article(log: Log, tmp_path: Path) -> None:
     for topic in (PRICES, ORDERS):
         log.ensure(topic)
     append(log, PRICES, [("pen", 3, 1_000), ("ink", 7, 1_000)])
@@ -103,7 +103,7 @@ def test_an_order_sees_no_price_of_an_article_that_is_gone(log: Log, tmp_path: P
     assert sorted(rows(log, PRICED).select("number", "price").rows()) == [(1, 3), (2, None), (3, 7), (4, 4)]
 
 
-def test_what_a_job_withdraws_is_a_tombstone(log: Log, tmp_path: Path) -> None:
+def test_a_retracted_result_is_a_tombstone(log: Log, tmp_path: Path) -> None:
     """A late price takes a cheap article out of those that cost at least 5."""
     source, dear = (
         mr.Topic("input.prices", Price, key="article", partitions=1),
@@ -134,7 +134,7 @@ def test_what_a_job_withdraws_is_a_tombstone(log: Log, tmp_path: Path) -> None:
     assert sorted(rows(log, dear).filter(pl.col("price").is_not_null())["article"]) == ["ink", "pen"]
 
 
-def test_tombstones_need_a_compacted_topic_and_something_to_lose() -> None:
+def test_tombstones_need_a_compacted_topic_and_a_field_besides_the_key() -> None:
     @dataclass
     class Only:
         article: str

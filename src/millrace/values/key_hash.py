@@ -1,9 +1,12 @@
 """A hash of keys that is the same for ever: in every version, on every platform, in columns and one by one.
 
-Stored state and the partition of every record depend on it, so its answers are pinned by test vectors.
+Stored state depends on it, and so do the partitions of topics written before keys were placed by murmur2
+(`log/partitioning.py`). So its answers are pinned by test vectors.
 
     hash of 8 bytes w        mix(w ^ SEED)
-    hash of bytes            h = SEED ^ length; for each little-endian 8-byte word w (the last one padded with zeros): h = mix(h ^ w); mix(h)
+    hash of bytes            h = SEED ^ length
+                             for each little-endian 8-byte word w (the last one padded with zeros): h = mix(h ^ w)
+                             mix(h)
     hash of several columns  h = SEED; for each column's hash c: h = mix(h ^ c)
     mix(h)                   h ^= h >> 33; h *= A; h ^= h >> 29; h *= B; h ^= h >> 32        (modulo 2**64)
 """

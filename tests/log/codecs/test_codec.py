@@ -194,7 +194,7 @@ def test_no_records_make_no_rows_with_all_columns() -> None:
 # Newer and older schemas
 
 
-def test_fields_of_a_newer_schema_are_passed_over_and_missing_ones_have_defaults() -> None:
+def test_fields_of_a_newer_schema_are_ignored_and_missing_ones_have_defaults() -> None:
     old, new = shape("OldPosition"), Position(vehicle="v", speed=3, sequence=4)
     event = Event.FromString(sealed(new))
     event.details.type_url = "type.googleapis.com/shapes.OldPosition"
@@ -207,7 +207,7 @@ def test_fields_of_a_newer_schema_are_passed_over_and_missing_ones_have_defaults
     assert newer.select("vehicle", "speed", "sequence").rows() == [("v", None, 0)]
 
 
-def test_unknown_fields_of_json_are_passed_over() -> None:
+def test_unknown_fields_of_json_are_ignored() -> None:
     value = {
         "details": {"@type": "x/shapes.Position", "vehicle": "v", "colour": "red"},
         "event_timestamp": "1970-01-01T00:00:01Z",
@@ -279,7 +279,9 @@ def test_a_missing_time_in_a_plain_topic_is_dead() -> None:
         (sightings().with_columns(index=pl.lit(1)), "have pane columns index, but lack window_start"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused_with_the_reason(changed: pl.DataFrame, message: str) -> None:
+def test_rows_that_do_not_fit_the_type_are_refused_with_the_reason(
+    changed: pl.DataFrame, message: str
+) -> None:
     with pytest.raises(DefinitionError) as caught:
         encode(Topic("t", Sighting), changed)
     assert message in str(caught.value)

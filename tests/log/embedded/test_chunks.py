@@ -35,7 +35,7 @@ def _batch(
     ),
     st.booleans(),
 )
-def test_any_range_of_chunks_joined_or_not_gives_back_what_went_in(
+def test_any_range_of_chunks_merged_or_not_has_the_records_that_were_encoded(
     data: st.DataObject,
     appends: list[tuple[list[tuple[bytes | None, bytes | None, Headers]], bool, bool]],
     joined: bool,
@@ -59,7 +59,7 @@ def test_any_range_of_chunks_joined_or_not_gives_back_what_went_in(
     )
 
 
-def test_a_slice_of_an_array_and_other_kinds_of_text_are_framed_alike() -> None:
+def test_slices_and_all_kinds_of_text_are_encoded_alike() -> None:
     values = pa.array(["x", "a", None, "bc", "y"])
     kinds = (
         values.slice(1, 3),

@@ -207,7 +207,7 @@ def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path) -> None:
         EmbeddedLog(tmp_path / "log")
 
 
-def test_a_file_that_is_no_log_is_called_damaged(folder: Path) -> None:
+def test_a_file_that_is_not_a_log_is_called_damaged(folder: Path) -> None:
     folder.mkdir()
     (folder / "results.db").write_bytes(b"not a database, " * 1000)
     with pytest.raises(LogError, match=r"results\.db is damaged .* restore"):

@@ -71,7 +71,7 @@ def numbers_by(partitioner: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("topic", [INPUT, TABLE])
-def test_all_that_it_holds_is_read(log: EmbeddedLog, topic: Topic) -> None:
+def test_all_its_records_are_read(log: EmbeddedLog, topic: Topic) -> None:
     found = rows(log, topic).sort("vehicle")
     assert found["vehicle"].to_list() == VEHICLES
     assert found["speed"].to_list() == [float(number) for number in range(12)]
@@ -80,7 +80,7 @@ def test_all_that_it_holds_is_read(log: EmbeddedLog, topic: Topic) -> None:
 
 
 @pytest.mark.parametrize("topic", [INPUT, TABLE])
-def test_an_update_of_a_key_goes_where_the_record_of_before_is(log: EmbeddedLog, topic: Topic) -> None:
+def test_an_update_of_a_key_goes_to_the_partition_of_its_last_record(log: EmbeddedLog, topic: Topic) -> None:
     assert numbers_by("millrace-hash") != numbers_by("murmur2")
     log.ensure(topic)
     log.append(topic.name, encode(topic, positions(99.0)))
@@ -92,14 +92,14 @@ def test_an_update_of_a_key_goes_where_the_record_of_before_is(log: EmbeddedLog,
     assert log.describe(topic.name).partitioner == "millrace-hash"
 
 
-def test_its_writer_goes_on_after_the_last_commit(log: EmbeddedLog) -> None:
+def test_its_writer_continues_after_the_last_commit(log: EmbeddedLog) -> None:
     writer = log.writer("run.state")
     assert writer.last_marker == 4
     writer.commit(5, {TABLE.name: encode(TABLE, positions(99.0))})
     assert sum(log.end_offsets(TABLE.name).values()) == 24
 
 
-def test_a_topic_that_is_made_in_it_now_is_placed_by_murmur2(log: EmbeddedLog, folder: Path) -> None:
+def test_a_new_topic_in_it_places_keys_by_murmur2(log: EmbeddedLog, folder: Path) -> None:
     log.ensure_raw("input.new", partitions=3)
     log.append("input.new", OutgoingRecords(pa.array([b"x"] * 12), pa.array(VEHICLES).cast(pa.binary())))
     log.close()

@@ -75,9 +75,7 @@ def test_a_topic_that_is_nowhere_is_missing_at_once(log: KafkaLog) -> None:
     assert time.monotonic() - began < 3
 
 
-def test_housekeeping_passes_over_a_topic_without_a_leader(
-    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_housekeeping_skips_a_topic_without_a_leader(log: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("led", "leaderless"):
         log.ensure_raw(name, retention=1_000)
         log.append(name, texts("old"), now=1_000)

@@ -45,7 +45,7 @@ def test_a_wrong_password_is_an_error_and_not_shown(
     assert "not-the-password" not in str(caught.value) + caplog.text
 
 
-def test_who_may_not_is_told_so(brokers: Cluster, log: KafkaLog) -> None:
+def test_missing_rights_are_an_error(brokers: Cluster, log: KafkaLog) -> None:
     log.ensure_raw("t")
     log.append("t", texts("a"))
     reader = open_log(
@@ -62,7 +62,7 @@ def test_who_may_not_is_told_so(brokers: Cluster, log: KafkaLog) -> None:
     reader.close()
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(brokers: Cluster) -> None:
+def test_a_certificate_that_is_not_trusted_is_refused(brokers: Cluster) -> None:
     settings = KafkaSettings(client={"security.protocol": "SSL"}, wait="20s")
     with pytest.raises(LogDenied, match=r"ssl\.ca\.location"):
         open_log(f"kafka://{brokers.secure_servers}", kafka=settings)
@@ -103,6 +103,6 @@ def test_a_url_that_cannot_be_is_refused(url: str, message: str) -> None:
     assert "secret@" not in str(caught.value)
 
 
-def test_what_promises_rest_on_cannot_be_set() -> None:
+def test_settings_on_which_exactly_once_rests_cannot_be_set() -> None:
     with pytest.raises(ConfigError, match=r"isolation\.level cannot be set"):
         open_log("kafka://localhost:1", kafka=KafkaSettings(client={"isolation.level": "read_uncommitted"}))

@@ -52,7 +52,7 @@ def write(log: KafkaLog, topic: str, key: bytes | None, values: list[bytes | Non
     )
 
 
-def test_hostile_schemas_are_passed_over_counted_and_named_once(
+def test_hostile_schemas_are_skipped_counted_and_named_once(
     log: KafkaLog, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log.ensure(STOPS)
@@ -90,7 +90,7 @@ def test_hostile_markers_do_not_hide_the_last_one(log: KafkaLog) -> None:
     again.commit(8, {"t": texts("b")})
 
 
-def test_hostile_aliases_are_passed_over(log: KafkaLog) -> None:
+def test_hostile_aliases_are_skipped(log: KafkaLog) -> None:
     log.ensure_raw("t.v2")
     set_alias(log, "t", "t.v2")
     write(log, ALIASES, b"t", [*HOSTILE, b'{"name": 1, "topic": "t.v2"}', b'{"name": "t"}', None])

@@ -23,7 +23,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("answer", ["nothing", *TROUBLES])
-def test_while_brokers_change_places_offsets_are_asked_for_again(
+def test_while_leadership_moves_offsets_are_asked_for_again(
     brokers: Cluster, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     """They may answer with neither an offset nor an error, that none of them leads a partition, or that one has not heard of a topic yet: that is not where it ends."""

@@ -40,9 +40,7 @@ STOPS = Topic("stops", Stop, "name")
 # Offsets
 
 
-def test_what_was_aborted_or_is_open_is_never_seen_whatever_ranges_are_read(
-    log: KafkaLog, brokers: Cluster
-) -> None:
+def test_aborted_and_open_transactions_are_never_seen_in_any_range(log: KafkaLog, brokers: Cluster) -> None:
     log.ensure_raw("t")
     committed: list[bytes] = []
     producer = Producer({"bootstrap.servers": brokers.servers, "transactional.id": uuid.uuid4().hex})

@@ -69,7 +69,7 @@ def _to_json_of_before(schema: Schema) -> bytes:
     return json.dumps(members).encode()
 
 
-def test_keys_of_a_topic_that_others_made_are_placed_as_theirs(log: KafkaLog) -> None:
+def test_keys_of_a_topic_that_others_made_are_placed_by_murmur2(log: KafkaLog) -> None:
     name = log.kafka_name("foreign")
     log._admin.create_topics([NewTopic(name, 5, 1)])[name].result(30)
     log.append("foreign", OutgoingRecords(pa.array([b"x", b"y"]), pa.array([b"21", b"foobar"])))

@@ -65,7 +65,7 @@ def sized(size: int, *, key: int = 0, headers: int = 0) -> OutgoingRecords:
 
 @pytest.mark.parametrize("largest", [5_000, DEFAULT, 3_000_000])
 @pytest.mark.parametrize("more", [{}, {"key": 2_000}, {"headers": 2_000}, {"key": 1_000, "headers": 1_000}])
-def test_a_record_of_what_the_topic_takes_is_written_and_a_byte_more_is_refused(
+def test_a_record_of_the_largest_size_is_written_and_a_byte_more_is_refused(
     log: KafkaLog, largest: int, more: dict[str, int]
 ) -> None:
     log.ensure_raw("t")
@@ -85,7 +85,7 @@ def test_a_record_of_what_the_topic_takes_is_written_and_a_byte_more_is_refused(
 
 
 @pytest.mark.parametrize("largest", [3_000, 100_000])
-def test_many_records_for_a_topic_that_takes_little_are_sent_in_batches_that_it_takes(
+def test_many_records_for_a_topic_with_a_small_limit_are_sent_in_small_batches(
     log: KafkaLog, largest: int
 ) -> None:
     log.ensure_raw("t")
@@ -96,7 +96,7 @@ def test_many_records_for_a_topic_that_takes_little_are_sent_in_batches_that_it_
     assert log.read("t", 0, 0, log.end_offsets("t")[0]).values.to_pylist() == values * 2
 
 
-def test_what_the_client_is_told_to_send_at_most_counts_where_it_is_less(log: KafkaLog) -> None:
+def test_a_smaller_limit_of_the_client_counts(log: KafkaLog) -> None:
     careful = open_log(log.url, kafka=KafkaSettings(client={"message.max.bytes": "2000"}))
     careful.ensure_raw("t")
     assert careful.max_record_bytes("t") == 2_000
@@ -107,7 +107,7 @@ def test_what_the_client_is_told_to_send_at_most_counts_where_it_is_less(log: Ka
 
 
 @pytest.mark.parametrize("size", [DEFAULT - 1, DEFAULT, DEFAULT + 1, 3_000_000])
-def test_a_letter_of_any_size_is_taken_by_a_broker(log: KafkaLog, size: int) -> None:
+def test_a_broker_accepts_a_letter_of_any_size(log: KafkaLog, size: int) -> None:
     log.ensure_raw("dead.t")
     log.append(
         "dead.t", truncate_letters(sized(size, key=2_000, headers=500), log.max_record_bytes("dead.t"))
@@ -121,7 +121,7 @@ def counts() -> mr.Job:
     return mr.Job("counts", notes.window(mr.windows.fixed("10s")).group_by("who").count().write(COUNTS))
 
 
-def test_unreadable_and_late_records_as_large_as_kafka_takes_do_not_stop_a_run(
+def test_unreadable_and_late_records_of_the_largest_size_do_not_stop_a_run(
     log: KafkaLog, tmp_path: Path
 ) -> None:
     log.ensure(NOTES)
@@ -145,7 +145,7 @@ def test_unreadable_and_late_records_as_large_as_kafka_takes_do_not_stop_a_run(
     assert log.read("counts", 0, 0, log.end_offsets("counts")[0]).values
 
 
-def test_a_result_that_its_topic_does_not_take_is_a_dead_letter(log: KafkaLog, tmp_path: Path) -> None:
+def test_a_result_that_is_too_large_for_its_topic_is_a_dead_letter(log: KafkaLog, tmp_path: Path) -> None:
     log.ensure(NOTES)
     copied = Topic("copied", Note, "who")
     log.ensure(copied)

@@ -11,7 +11,7 @@ from millrace.log.kafka.log import KafkaLog
 pytestmark = pytest.mark.kafka
 
 
-def test_what_is_committed_is_shown_once_and_what_is_taken_back_never(log: KafkaLog) -> None:
+def test_committed_records_are_yielded_once_and_aborted_ones_never(log: KafkaLog) -> None:
     log.ensure_raw("t", partitions=2)
     writer, numbers = log.writer("w"), count(1)
 
@@ -33,7 +33,7 @@ def test_what_is_committed_is_shown_once_and_what_is_taken_back_never(log: Kafka
     writer.close()
 
 
-def test_records_are_shown_before_the_broker_says_that_nothing_is_left(log: KafkaLog) -> None:
+def test_records_are_yielded_before_the_broker_reports_the_end(log: KafkaLog) -> None:
     log.ensure_raw("t")
     writer = log.writer("w")
     writer.commit(1, {"t": texts("a", "b")})

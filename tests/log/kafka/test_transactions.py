@@ -119,7 +119,7 @@ def test_a_record_that_is_too_large_is_refused_before_anything_is_sent(log: Kafk
     assert values(log, "t") == [b"fine"]
 
 
-def test_what_brokers_refuse_is_said_and_the_next_commit_goes_through(
+def test_a_refusal_of_brokers_is_reported_and_the_next_commit_succeeds(
     log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.ensure_raw("t")

@@ -79,6 +79,7 @@ def describe(name: TopicArgument, log: LogUrl = None, json: Json = False, config
             "codec": info.codec,
             "envelope": info.envelope,
             "retention": retention,
+            "partitioner": info.partitioner,
         }
         output.print_json_lines([{**description, "skew": skew, "partitions": partitions}])
         return
@@ -86,6 +87,7 @@ def describe(name: TopicArgument, log: LogUrl = None, json: Json = False, config
     typer.echo(f"type       {info.type_name or 'none (bytes)'}")
     typer.echo(f"codec      {info.codec}")
     typer.echo(f"retention  {retention or 'for ever'}")
+    typer.echo(f"keys by    {info.partitioner}")
     output.print_table(
         ["partition", "begin", "end", "records", "bytes"], [list(row.values()) for row in partitions]
     )
