@@ -105,7 +105,7 @@ def build(seed: int) -> Routes:
 
 
 def _number_through(directed_routes: list[_DirectedRoute], *, stop_count: int) -> Routes:
-    """The directed_routes as arrays, with points and legs of one route after those of another."""
+    """Directed routes as arrays, with points and legs of one route after those of another."""
     points = [len(route.latitude) for route in directed_routes]
     legs = [len(route.stop_distances) - 1 for route in directed_routes]
     arrivals = [
