@@ -1,11 +1,16 @@
 """The pages of docs/concepts and docs/how-to: what they show is what happens, and every snippet is from a program that runs."""
 
+import importlib
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import millrace as mr
+from millrace.keyed import Keyed
+from millrace.testing import Script
 
 DOCS = Path(__file__).parents[1] / "docs"
 sys.path.insert(0, str(DOCS))
@@ -99,3 +104,43 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     links = [target for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()) if "://" not in target]
     assert [path for path in named if not (DOCS.parent / path).exists()] == []
     assert [target for target in links if not (page.parent / target).exists()] == []
+
+
+MODULES = (
+    "aggregates",
+    "patterns",
+    "processors",
+    "state",
+    "testing",
+    "triggers",
+    "views",
+    "watermarks",
+    "windows",
+)
+CLASSES = ("Job", "Keyed", "Script", "Stream", "Topic")
+NOT_API = {"state.get", *(f"{module}.{ending}" for module in MODULES for ending in ("py", "yaml", "md"))}
+"""The state of a user's aggregate, and files."""
+
+
+def names_in_code(text: str) -> set[tuple[str, str]]:
+    """`windows.fixed` and the like, where a page shows code."""
+    code = "\n".join(re.findall(r"`[^`\n]+`", text) + re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    prefixes = "|".join(("mr", *MODULES, *CLASSES))
+    return set(re.findall(rf"(?<![\w./])({prefixes})\.([A-Za-z]\w*)", code))
+
+
+@pytest.mark.parametrize(
+    "page", [DOCS.parent / "README.md", *ALL_PAGES], ids=lambda page: str(page.relative_to(DOCS.parent))
+)
+def test_names_of_the_public_api_on_a_page_exist(page: Path) -> None:
+    homes: dict[str, object] = {
+        "mr": mr,
+        **{name: importlib.import_module(f"millrace.{name}") for name in MODULES},
+    }
+    homes |= {"Job": mr.Job, "Keyed": Keyed, "Script": Script, "Stream": mr.Stream, "Topic": mr.Topic}
+    missing = {
+        f"{home}.{name}"
+        for home, name in names_in_code(page.read_text())
+        if not hasattr(homes[home], name) and f"{home}.{name}" not in NOT_API
+    }
+    assert missing == set()
