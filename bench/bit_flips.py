@@ -1,4 +1,4 @@
-"""Flips bits in copies of a log and its state: a run over them refuses, or shows what it would have shown."""
+"""Flips bits in copies of a log and its state. A run over them must refuse, or give the right results."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from shutil import rmtree
 
-from bench.killable_runs import DAMAGED, RUN, TIME_LIMIT, run_once
-from bench.verifying import compare
+from bench.killable_runs import DAMAGED, RUN, TIMEOUT, run_once
+from bench.verdict import compare
 from millrace.errors import LogDamaged, RunFailed
 from millrace.log import open_log
 
@@ -20,9 +20,9 @@ FILES = ("log/inputs.db", "log/results.db", f"state/{RUN}/local.db", f"state/{RU
 
 
 def flip_bits(
-    log: Path, state: Path, folder: Path, *, flips: int, seed: int, say: Callable[[str], None]
+    log: Path, state: Path, folder: Path, *, flips: int, seed: int, report: Callable[[str], None]
 ) -> Counter[str]:
-    """How many runs over a damaged copy were `refused`, `unharmed` or `wrong`, or had no need of what was damaged (`not read`)."""
+    """Counts runs over damaged copies: `refused`, `unharmed`, `wrong`, or `not read` where the run did not need the damaged part."""
     chance = random.Random(seed)  # noqa: S311 - places, not secrets
     tally: Counter[str] = Counter()
     for number in range(flips):
@@ -41,7 +41,7 @@ def flip_bits(
         path.write_bytes(body)
         outcome = _run_on_copy(target)
         tally[outcome] += 1
-        say(f"bit {number + 1} of {flips}: {path.relative_to(target)} at {position}: {outcome}")
+        report(f"bit {number + 1} of {flips}: {path.relative_to(target)} at {position}: {outcome}")
     return tally
 
 
@@ -50,10 +50,10 @@ def _run_on_copy(copy: Path) -> str:
         target=run_once, args=(f"embedded:{copy / 'log'}", str(copy / "state"), "", True), daemon=True
     )
     process.start()
-    process.join(TIME_LIMIT)
+    process.join(TIMEOUT)
     if process.is_alive():
         process.kill()
-        raise RunFailed(f"a run over a damaged copy did not end within {TIME_LIMIT:.0f} s")
+        raise RunFailed(f"a run over a damaged copy did not end within {TIMEOUT:.0f} s")
     if process.exitcode == DAMAGED:
         return "refused"
     if process.exitcode != 0:
@@ -62,12 +62,14 @@ def _run_on_copy(copy: Path) -> str:
         with closing(open_log(f"embedded:{copy / 'log'}")) as log:
             verdict = compare(log, 0)
     except LogDamaged:
-        return "not read"  # the run had read that part before it was damaged; whoever reads it now is told
+        return (
+            "not read"  # the run did not need that part; the comparison, which reads everything, is refused
+        )
     return "unharmed" if verdict.is_right else "wrong"
 
 
 def _copy_files(source: Path, target: Path, names: tuple[str, ...]) -> None:
-    """Databases through SQLite, so that what is still in their journals is there, too."""
+    """Copies databases through SQLite, so that the copy includes their write-ahead logs."""
     target.mkdir(parents=True)
     for name in names:
         if not (source / name).exists():

@@ -1,7 +1,7 @@
-"""Faults of brokers under a run: one killed, all killed, stopped in turn, silent, cut off, or started a moment ago.
+"""Faults of brokers under a run: one or all killed, restarted in turn, silent, disconnected, or just started.
 
-Three brokers keep three replicas of everything, of which two must have a record before it counts. So a run goes on while
-one of them is away, and waits, for up to `kafka.wait`, while more of them are.
+Three brokers hold three replicas, and a commit needs two of them. So a run goes on while one broker is down, and waits up to
+`kafka.wait` while more of them are.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from bench.city_flow import status_ends
-from bench.feed import feed_events
-from bench.killable_runs import RUN, TIME_LIMIT, Fault, KillableRuns, ReportLine, result_times_since
-from bench.verifying import compare
+from bench.event_feeder import feed_events
+from bench.killable_runs import RUN, TIMEOUT, Fault, KillableRuns, ReportLine, result_times_since
+from bench.verdict import compare
 from millrace.devtools import brokers
 from millrace.errors import RunFailed
 from millrace.transit.topics import POSITIONS
@@ -33,34 +33,34 @@ _CUTTER = "ss"
 
 
 def restart_broker(cluster: brokers.Cluster, node: brokers.BrokerNode) -> brokers.Cluster:
-    """Stops one broker as an operator would, and starts it again; returns when it answers."""
+    """Stops one broker regularly, starts it again, and waits until it answers."""
     brokers.stop(replace(cluster, nodes=(node,)))
-    return brokers.restart(cluster, node.id, timeout=TIME_LIMIT)
+    return brokers.restart(cluster, node.id, timeout=TIMEOUT)
 
 
 def kill_all(cluster: brokers.Cluster) -> None:
-    """Kill -9 for all brokers at once."""
+    """Kills all brokers at once with SIGKILL."""
     for node in cluster.nodes:
         os.kill(node.pid or 0, signal.SIGKILL)
     brokers.stop(cluster)
 
 
 def longest_gap(start: int, moments: Sequence[int]) -> int:
-    """The longest time without any of these moments, from the first of all to the last of them."""
+    """The longest time between two neighbours of these moments, `start` included."""
     return max((after - before for before, after in pairwise([start, *moments])), default=0)
 
 
 class BrokerFaults(KillableRuns):
-    """Inflicts them on runs over a log on Kafka."""
+    """Injects faults of brokers into runs over a log on Kafka."""
 
     def __init__(
-        self, url: str, folder: Path, cluster: brokers.Cluster | None, *, seed: int, say: ReportLine
+        self, url: str, folder: Path, cluster: brokers.Cluster | None, *, seed: int, report: ReportLine
     ) -> None:
-        super().__init__(url, folder, seed=seed, say=say)
+        super().__init__(url, folder, seed=seed, report=report)
         self.cluster, self._folder = cluster, folder
 
     def kill_broker(self) -> None:
-        """One of three brokers dies; results go on; it comes back."""
+        """Kills one of three brokers, waits for results without it, and starts it again."""
         cluster = self._running_brokers()
         victim = self._random.choice(cluster.nodes)
         with self._running() as process:
@@ -69,15 +69,15 @@ class BrokerFaults(KillableRuns):
             began = time.monotonic()
             self._note_recovery("broker killed", began, process)
             self.tally.kills["broker killed"] += 1
-            self.cluster = brokers.restart(cluster, victim.id, timeout=TIME_LIMIT)
+            self.cluster = brokers.restart(cluster, victim.id, timeout=TIMEOUT)
             self._note_recovery("broker back", time.monotonic(), process)
-        self._say(f"kill {sum(self.tally.kills.values())}: broker {victim.id}; it is back")
+        self._report(f"kill {sum(self.tally.kills.values())}: broker {victim.id}; it is back")
 
     def restart_each_broker(self) -> None:
-        """Each broker is stopped and started again, one right after the other; the run must go on by itself.
+        """Restarts each broker, one right after the other; the run must go on by itself.
 
         An operator would wait for replicas to be in sync between two brokers; here the next one is stopped as soon as the
-        one before answers. What is noted is the longest time without a result, from the first stop on.
+        one before answers. The recovery time is the longest time without a result since the first stop.
         """
         with self._running() as process:
             self._await_result(process)
@@ -92,7 +92,7 @@ class BrokerFaults(KillableRuns):
         self._note_fault("rolling restart")
 
     def kill_all_brokers(self) -> None:
-        """All brokers are killed at once and started again after a while; the run must go on by itself."""
+        """Kills all brokers at once, and starts them again after a while; the run must go on by itself."""
         with self._running() as process:
             self._await_result(process)
             kill_all(self._running_brokers())
@@ -100,25 +100,25 @@ class BrokerFaults(KillableRuns):
             self.cluster = brokers.restart(
                 self._running_brokers(),
                 *(node.id for node in self._running_brokers().nodes),
-                timeout=TIME_LIMIT,
+                timeout=TIMEOUT,
             )
             self._check_alive(process)
             self._note_recovery("all brokers down", time.monotonic(), process)
         self._note_fault("all brokers down")
 
     def start_on_new_brokers(self) -> None:
-        """Runs start, all at once, on three brokers that were started a moment ago and have never held a topic.
+        """Starts several runs at once on three new brokers, which have no topic yet.
 
-        Events come from the first moment on, too. Each run has topics of its own, and its results are verified.
+        Events come from the beginning as well. Each run has topics of its own, and its results are verified.
         """
         first_folder = self._folder.parent / f"first-{time.monotonic_ns()}"
-        fresh = brokers.start(first_folder / "kafka", brokers=3, port=0, timeout=TIME_LIMIT)
+        fresh = brokers.start(first_folder / "kafka", brokers=3, port=0, timeout=TIMEOUT)
         try:
             with contextlib.ExitStack() as stack:
                 for number in range(FIRST_STARTS):
                     seed, url = self._random.randrange(1 << 30), f"{fresh.url}/run-{number}"
                     start = FirstStart(
-                        url, first_folder / str(number), seed=seed, say=self._say, tally=self.tally
+                        url, first_folder / str(number), seed=seed, report=self._report, tally=self.tally
                     )
                     stack.enter_context(start.verify())
         finally:
@@ -126,7 +126,7 @@ class BrokerFaults(KillableRuns):
             shutil.rmtree(first_folder)
 
     def pause_brokers(self, seconds: float = 8) -> None:
-        """All brokers stand still, so that every connection is silent, and some are given up."""
+        """Stops all brokers with SIGSTOP, so that every connection is silent and some time out."""
         cluster = self._running_brokers()
         with self._running() as process:
             self._await_result(process)
@@ -139,7 +139,7 @@ class BrokerFaults(KillableRuns):
         self._note_fault("brokers silent")
 
     def cut_connections(self, times: int = 20) -> None:
-        """Every connection to a broker is cut, again and again, in the middle of whatever it carries."""
+        """Closes every connection to a broker, again and again, in the middle of any message."""
         ports = [port for node in self._running_brokers().nodes for port in (node.port, node.controller_port)]
         with self._running() as process:
             self._await_result(process)
@@ -156,7 +156,7 @@ class BrokerFaults(KillableRuns):
         self._note_fault("connections cut")
 
     def broker_faults(self) -> dict[str, Fault]:
-        """What can be done to the brokers that are here, by name."""
+        """The faults that these brokers and this machine permit, by name."""
         if self.cluster is None:
             return {}
         found: dict[str, Fault] = {"silence": self.pause_brokers, "down": self.kill_all_brokers}
@@ -176,11 +176,11 @@ class BrokerFaults(KillableRuns):
 
 
 class FirstStart(KillableRuns):
-    """A run, and events for it, that begin together on a log without topics."""
+    """A run that starts together with its events, on a log without topics."""
 
     @contextlib.contextmanager
     def verify(self) -> Iterator[None]:
-        """The block is left when the run has shown results, has caught up, and all that it has committed is right."""
+        """Starts the run; at the end of the block waits for results, catches up, and verifies them."""
         self.state.parent.mkdir(parents=True)
         began = time.time_ns() // 1_000_000
         with self._running() as process:

@@ -1,8 +1,8 @@
-"""Kills runs again and again while events flow, and compares what they committed with an uninterrupted run and with an oracle in plain Python.
+"""Kills runs again and again while events flow, and compares their results with an uninterrupted run and an oracle in plain Python.
 
-`python -m bench.chaos --kills 20` kills Spark on an embedded log, and with `--log kafka` on three brokers. `--on local --log kafka` torments
-the local runner: kills at every step of a commit, and faults of its brokers, its disk and its clock. `--on local` does so on an embedded log, and flips
-bits in copies of log and state. The last line is `20 kills, missing 0, doubled 0, wrong 0`.
+`python -m bench.chaos --kills 20` kills Spark on an embedded log; with `--log kafka`, on three brokers. `--on local --log kafka` injects
+faults into the local runner: kills at every step of a commit, and faults of its brokers, its disk and its clock. `--on local` does so on
+an embedded log, and flips bits in copies of log and state. The last line is `20 kills, missing 0, doubled 0, wrong 0`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pathlib import Path
 
 from bench.bit_flips import flip_bits
 from bench.city_flow import read_statuses, status_ends
-from bench.feed import feed_events
-from bench.killable_runs import RUN, TIME_LIMIT, settings
+from bench.event_feeder import feed_events
+from bench.killable_runs import RUN, TIMEOUT, settings
 from bench.local_chaos import KINDS, FaultPlan, run_faults
-from bench.verifying import Verdict, compare, make_job
+from bench.verdict import Verdict, compare, make_job
 from millrace.config import Settings
 from millrace.devtools import brokers as kafka
 from millrace.errors import RunFailed, TopicMissing
@@ -36,9 +36,9 @@ from millrace.runners.processes import list_tree
 from millrace.transit.topics import CELL_COUNTS, POSITIONS
 
 VICTIMS = ("everything", "driver", "jvm", "workers")
-"""What of a run on Spark is killed, in turn; whatever is left, the supervisor must begin again."""
+"""The parts of a run on Spark that are killed in turn; the supervisor must recover from each."""
 DRIVER_STEPS = ("computed", "begun", "produced", "marked", "committed")
-"""Where on the way of a batch Spark's driver is killed, too: the steps that are its own, and not Spark's."""
+"""Steps of a batch in Spark's driver at which it is killed as well."""
 
 
 def kill_spark(
@@ -51,9 +51,9 @@ def kill_spark(
     vehicles: int = 500,
     pace: float = 0.1,
     standby: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
-    """Feeds, kills Spark, lets the run catch up, and compares; on an embedded log unless a `url` is given. `standby`: with a session that stands by."""
+    """Appends events, kills Spark, lets the run catch up, and compares. Without a `url` the log is embedded; `standby`: with a standby session."""
     chance = random.Random(seed)  # noqa: S311 - moments, not secrets
     log_url = url or f"embedded:{folder}/log"
     log = open_log(log_url)
@@ -87,11 +87,11 @@ def kill_spark(
                 "" if victim == "everything" else f"; next result after {time.monotonic() - killed_at:.1f} s"
             )
             target = f"driver at {fault}" if fault else victim
-            say(
+            report(
                 f"kill {number + 1} of {kills}: {target}, {killed} processes{recovery}; results reach {results_end(log)}"
             )
     with _start_run(folder, log_url, "--until-caught-up") as child:
-        if child.wait(TIME_LIMIT) != 0:
+        if child.wait(TIMEOUT) != 0:
             raise RunFailed(f"the last run did not catch up; see {folder}/state/{RUN}/spark.log")
     verdict = compare(log, kills)
     log.close()
@@ -99,7 +99,7 @@ def kill_spark(
 
 
 def results_end(log: Log) -> int:
-    """How far the results reach."""
+    """The number of results."""
     try:
         return sum(log.end_offsets(CELL_COUNTS.name).values())
     except TopicMissing:
@@ -110,7 +110,7 @@ def results_end(log: Log) -> int:
 def _start_run(
     folder: Path, url: str, *options: str, fault: str | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A supervised run in a process of its own, whose driver dies at `fault`; nothing of it is left in the end."""
+    """A supervised run in a process of its own, whose driver dies at `fault`. At the end all its processes are killed."""
     command = [sys.executable, "-m", "bench.chaos", "--run", str(folder), "--log", url, *options]
     env = {**os.environ, fault_points.VARIABLE: fault} if fault else None
     child = subprocess.Popen(command, start_new_session=True, env=env)
@@ -122,7 +122,7 @@ def _start_run(
 
 
 def kill_part(root: int, victim: str) -> int:
-    """Kill -9 for everything, or for one part of a run on Spark; how many processes there were."""
+    """Kills everything, or one part of a run on Spark, with SIGKILL; returns the number of processes."""
     if victim == "everything":
         return kill_tree(root)
     driver = _find_driver(root)
@@ -134,13 +134,13 @@ def kill_part(root: int, victim: str) -> int:
 
 
 def _find_driver(root: int) -> int | None:
-    """Of a supervised run, the process whose query is at work: one that stands by is younger."""
+    """The driver of a supervised run; the driver of a standby is younger."""
     found = [pid for pid in list_tree(root) if _process_kind(pid) == "driver"]
     return min(found, key=_start_time, default=None)
 
 
 def _start_time(pid: int) -> float:
-    """When a process was started, in the kernel's ticks; one that is gone comes last."""
+    """When a process was started, in the kernel's ticks; infinite for one that has ended."""
     with contextlib.suppress(OSError):
         return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rsplit(")", 1)[1].split()[19])
     return math.inf
@@ -160,7 +160,7 @@ def _process_kind(pid: int) -> str:
 
 
 def kill_tree(root: int) -> int:
-    """Kill -9 for a process and all that descends from it, at once; how many there were."""
+    """Kills a process and all its descendants with SIGKILL; returns their number."""
     pids = list_tree(root)
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -169,8 +169,8 @@ def kill_tree(root: int) -> int:
 
 
 def _wait_for_batches(log: Log, child: subprocess.Popen[bytes], count: int) -> None:
-    """Returns when the run has committed so many batches more. That a topic grows says less: on Kafka a transaction that is taken back takes up room, too."""
-    deadline, upto = time.monotonic() + TIME_LIMIT, status_ends(log, RUN)
+    """Waits until the run has committed so many more batches. Offsets do not show that: on Kafka an aborted transaction takes offsets, too."""
+    deadline, upto = time.monotonic() + TIMEOUT, status_ends(log, RUN)
     while count > 0:
         now = status_ends(log, RUN)
         if now != upto:
@@ -178,13 +178,13 @@ def _wait_for_batches(log: Log, child: subprocess.Popen[bytes], count: int) -> N
         if child.poll() is not None:
             raise RunFailed(f"the run ended by itself, with code {child.returncode}")
         if time.monotonic() > deadline:
-            raise RunFailed(f"no result for {TIME_LIMIT:.0f} s")
+            raise RunFailed(f"no result for {TIMEOUT:.0f} s")
         time.sleep(0.02)
 
 
 def _wait_for_standby(child: subprocess.Popen[bytes], folder: Path) -> None:
-    """Returns when a second session has done a batch for practice."""
-    deadline = time.monotonic() + TIME_LIMIT
+    """Waits until a standby has completed the batch of its rehearsal."""
+    deadline = time.monotonic() + TIMEOUT
     while True:
         drivers = sorted(
             (pid for pid in list_tree(child.pid) if _process_kind(pid) == "driver"), key=_start_time
@@ -192,17 +192,17 @@ def _wait_for_standby(child: subprocess.Popen[bytes], folder: Path) -> None:
         if len(drivers) > 1 and list((folder / "state" / RUN / "scratch").glob("*/rehearsal/reaches.json")):
             return
         if child.poll() is not None or time.monotonic() > deadline:
-            raise RunFailed(f"no session stood by within {TIME_LIMIT:.0f} s")
+            raise RunFailed(f"no standby was ready within {TIMEOUT:.0f} s")
         time.sleep(0.1)
 
 
 def _wait_for_death(child: subprocess.Popen[bytes]) -> None:
-    """Returns when the driver at work is gone."""
-    deadline, first = time.monotonic() + TIME_LIMIT, None
+    """Waits until the driver has died."""
+    deadline, first = time.monotonic() + TIMEOUT, None
     while first is None or _find_driver(child.pid) == first:
         first = first or _find_driver(child.pid)
         if child.poll() is not None or time.monotonic() > deadline:
-            raise RunFailed(f"its driver did not die within {TIME_LIMIT:.0f} s")
+            raise RunFailed(f"its driver did not die within {TIMEOUT:.0f} s")
         time.sleep(0.02)
 
 
@@ -213,31 +213,31 @@ def inject_faults(
     *,
     plan: FaultPlan,
     vehicles: int = 100,
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
-    """Torments the local runner on a log; with a `cluster` of several brokers, those too."""
+    """Injects the faults of a plan into local runs; with a `cluster`, into its brokers as well."""
     log = open_log(settings(url, folder))
     log.ensure(POSITIONS)
     with feed_events(log, vehicles=vehicles, seed=plan.seed, pace=0.2) as feeder:
         inspect_state = (
-            partial(_flip_bits, url, folder, plan, say) if url.startswith("embedded:") else lambda _: None
+            partial(_flip_bits, url, folder, plan, report) if url.startswith("embedded:") else lambda _: None
         )
         tally = run_faults(
-            url, folder, cluster, plan, stop_events=feeder.finish, say=say, inspect_state=inspect_state
+            url, folder, cluster, plan, stop_events=feeder.finish, report=report, inspect_state=inspect_state
         )
     for line in tally.lines():
-        say(line)
+        report(line)
     verdict = compare(log, sum(tally.kills.values()))
     log.close()
     return verdict
 
 
-def _flip_bits(url: str, folder: Path, plan: FaultPlan, say: Callable[[str], None], state: Path) -> None:
-    """Flips bits in copies of an embedded log and of the state; `RunFailed` if one was read as data."""
+def _flip_bits(url: str, folder: Path, plan: FaultPlan, report: Callable[[str], None], state: Path) -> None:
+    """Flips bits in copies of an embedded log and its state; raises `RunFailed` if damaged data were read."""
     outcomes = flip_bits(
-        Path(url.removeprefix("embedded:")), state, folder, flips=plan.flips, seed=plan.seed, say=say
+        Path(url.removeprefix("embedded:")), state, folder, flips=plan.flips, seed=plan.seed, report=report
     )
-    say(
+    report(
         f"{plan.flips} bits flipped: {', '.join(f'{count} {outcome}' for outcome, count in sorted(outcomes.items()))}"
     )
     if failures := outcomes["wrong"] + outcomes["failed otherwise"]:
@@ -253,10 +253,10 @@ def inject_faults_on_kafka(
     brokers: int = 3,
     vehicles: int = 100,
     standby: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
-    """Starts brokers, and torments the local runner as the script says, or kills Spark so many times."""
-    cluster = kafka.start(folder / "kafka", brokers=brokers, port=0, timeout=TIME_LIMIT)
+    """Starts brokers, and injects the faults of the plan into local runs, or kills Spark so many times."""
+    cluster = kafka.start(folder / "kafka", brokers=brokers, port=0, timeout=TIMEOUT)
     try:
         if on == "spark":
             victims = VICTIMS[1:] + DRIVER_STEPS + VICTIMS[:1]
@@ -268,9 +268,9 @@ def inject_faults_on_kafka(
                 seed=plan.seed,
                 vehicles=vehicles,
                 standby=standby,
-                say=say,
+                report=report,
             )
-        return inject_faults(folder, cluster.url, cluster, plan=plan, vehicles=vehicles, say=say)
+        return inject_faults(folder, cluster.url, cluster, plan=plan, vehicles=vehicles, report=report)
     finally:
         running_cluster = kafka.load_cluster(folder / "kafka")
         kafka.stop(running_cluster or cluster, timeout=5)
@@ -297,12 +297,12 @@ def main() -> int:
         "--kills",
         type=int,
         default=int(os.environ.get("KILLS", "10")),
-        help="how often Spark is killed; by default what KILLS says, or 10",
+        help="how often Spark is killed; by default the variable KILLS, or 10",
     )
     parser.add_argument(
         "--log",
         default="embedded",
-        help="embedded (the default); kafka, which starts brokers of its own; or the address of an empty log",
+        help="embedded (the default); kafka, which starts brokers; or the URL of an empty log",
     )
     parser.add_argument("--on", choices=("spark", "local"), default="spark")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=3)
@@ -313,13 +313,13 @@ def main() -> int:
         help=f"on the local runner: kills at each of {', '.join(fault_points.POINTS)}",
     )
     parser.add_argument(
-        "--rounds", type=int, default=3, help="on the local runner: how often each other trouble is made"
+        "--rounds", type=int, default=3, help="on the local runner: how often each other fault is injected"
     )
     parser.add_argument(
         "--seconds",
         type=float,
         default=math.inf,
-        help="on the local runner: after which nothing more is begun",
+        help="on the local runner: no fault is injected after so many seconds",
     )
     parser.add_argument(
         "--flips",
@@ -332,10 +332,10 @@ def main() -> int:
         type=_parse_kinds,
         default=KINDS,
         metavar="KIND,...",
-        help=f"on the local runner: of {', '.join(KINDS)}, only these",
+        help=f"on the local runner: only these kinds of faults, of {', '.join(KINDS)}",
     )
     parser.add_argument(
-        "--standby", action="store_true", help="on Spark: with a session that stands by to take over"
+        "--standby", action="store_true", help="on Spark: with a standby session that takes over"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
@@ -349,7 +349,7 @@ def main() -> int:
         plan = FaultPlan(args.hits, args.rounds, args.seed, args.seconds, args.flips, args.only)
         if args.on == "local" and args.log != "kafka":
             url = f"embedded:{folder}/log" if args.log == "embedded" else args.log
-            verdict = inject_faults(folder, url, plan=plan, say=_print_line)
+            verdict = inject_faults(folder, url, plan=plan, report=_print_line)
         elif args.log == "kafka":
             verdict = inject_faults_on_kafka(
                 folder,
@@ -358,12 +358,12 @@ def main() -> int:
                 plan=plan,
                 brokers=args.brokers,
                 standby=args.standby,
-                say=_print_line,
+                report=_print_line,
             )
         else:
             url = None if args.log == "embedded" else args.log
             verdict = kill_spark(
-                folder, kills=args.kills, url=url, seed=args.seed, standby=args.standby, say=_print_line
+                folder, kills=args.kills, url=url, seed=args.seed, standby=args.standby, report=_print_line
             )
     print(verdict)
     return 0 if verdict.is_right else 1

@@ -1,4 +1,4 @@
-"""A city's events that flow into a log at their own pace, and jobs that run over them in a process of their own, as anybody would start them."""
+"""Appends the events of a city to a log as they happen, and runs jobs over them with `millrace run`."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from millrace.transit.final_stops import FinalStop
 from millrace.transit.topics import ARRIVALS, POSITIONS
 
 VOLUME = 676
-"""Events a second of a real city, on average."""
+"""The average number of events per second of a real city."""
 PACE = 0.05
 """Seconds between two appends."""
 BLOCK = 20
-"""Seconds of events that are made at a time."""
-TIME_LIMIT = 180.0
-"""Seconds that jobs have to complete their first batch, on a machine that is busy with other things."""
+"""Seconds of events in a block."""
+FIRST_BATCH_TIMEOUT = 180.0
+"""Seconds in which jobs must complete their first batch; it is enough on a machine that is busy with other work."""
 ARRIVAL_EVERY = 33
-"""One of so many positions is an arrival, too."""
+"""One of so many positions is an arrival as well."""
 _TERMINUS = 60.17, 24.94
 _JOB_PATHS = {"final-stop-distribution": f"{__name__}:final_stop_distribution"}
-"""Arguments of `millrace run` for jobs that need more than their name."""
+"""Jobs that `millrace run` finds by a path, as they are not the built-in ones."""
 
 
 def topics_read_by(jobs: Sequence[str]) -> dict[str, Topic]:
-    """The topics that the jobs read, by name; refuses a job without markers."""
+    """The topics that the jobs read, by name. Refuses jobs without markers."""
     if unknown := [job for job in jobs if job not in MARKERS]:
         raise DefinitionError(
-            f"{', '.join(unknown)}: no markers are known for this job; there are some for {', '.join(MARKERS)}"
+            f"{', '.join(unknown)}: there is no marker for this job, so it cannot be measured; use one of {', '.join(MARKERS)}"
         )
     return {MARKERS[job].input_topic.name: MARKERS[job].input_topic for job in jobs}
 
 
 @contextmanager
 def log_for(url: str | None, folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Where the log is: `url`, an embedded one, or with `kafka` on a broker that is started for it; and the processes of brokers of ours."""
+    """The URL of the log, by default an embedded one in `folder`, and the processes of brokers that were started for it (`kafka`)."""
     if url != "kafka":
         yield url or f"embedded:{folder}/log", ()
         return
@@ -64,7 +64,7 @@ def log_for(url: str | None, folder: Path) -> Iterator[tuple[str, tuple[int, ...
 
 
 class BackgroundThread(threading.Thread):
-    """Something that runs until it is stopped."""
+    """A thread that works until it is stopped."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -72,26 +72,26 @@ class BackgroundThread(threading.Thread):
         self.problem: Exception | None = None
 
     def run(self) -> None:
-        """Keeps an error for the waiting thread."""
+        """Works, and keeps the error for the thread that joins."""
         try:
             self.do_work()
-        except Exception as error:  # noqa: BLE001 - it is raised where it is heard
+        except Exception as error:  # noqa: BLE001 - raised in the thread that joins
             self.problem = error
 
     def do_work(self) -> None:
-        """What it does."""
+        """Works until `stop_requested` is set."""
         raise NotImplementedError
 
 
 class CityFeeder(BackgroundThread):
-    """A city's events and the markers', each when its time has come."""
+    """Appends the events of a city and of markers, each at its ingestion time."""
 
     def __init__(self, log: Log, jobs: Sequence[str], scale: float) -> None:
         super().__init__()
         self._log, self._jobs, self._vehicles = log, jobs, max(1, round(VOLUME * scale))
 
     def do_work(self) -> None:
-        """Appends what has come since the last time. The next block is made beside that: it takes a while where the city is large."""
+        """Appends what is due, every 50 ms. Another thread makes the next block meanwhile, which takes a while for a large city."""
         with ThreadPoolExecutor(1) as maker:
             made_until = time.time_ns() // 1_000_000
             pending, block = self._make_block(made_until, 0), 1
@@ -113,7 +113,7 @@ class CityFeeder(BackgroundThread):
                         pending[topic] = rows.tail(-count)
 
     def _make_block(self, start: int, block: int) -> dict[Topic, pl.DataFrame]:
-        """A block of the city's events, by the topics that the jobs read."""
+        """A block of events of the city and of markers, by topic."""
         positions = events.make_positions(BLOCK, vehicles=self._vehicles, seed=block, start=start)
         rows_by_topic = {POSITIONS: positions, ARRIVALS: _make_arrivals(positions)}
         for marker in map(MARKERS.__getitem__, self._jobs):
@@ -131,7 +131,7 @@ class CityFeeder(BackgroundThread):
 
 
 def _make_arrivals(positions: pl.DataFrame) -> pl.DataFrame:
-    """Of a hundred positions three are at a stop."""
+    """Arrivals at the places of some positions."""
     some = positions.gather_every(ARRIVAL_EVERY, ARRIVAL_EVERY // 2)
     absent = [
         pl.lit(None, dtype).alias(name) for name, dtype in ARRIVALS.schema.items() if name not in some.columns
@@ -140,7 +140,7 @@ def _make_arrivals(positions: pl.DataFrame) -> pl.DataFrame:
 
 
 def final_stop_distribution() -> Job:
-    """The job, with a timetable in which all of the city's vehicles end at one place and the marker at sea."""
+    """The job, with one final stop for all vehicles of the city, and one at sea for the marker."""
     return transit_jobs.final_stop_distribution(stops=_final_stop_of)
 
 
@@ -150,7 +150,7 @@ def _final_stop_of(route: str, _direction: int) -> FinalStop:
 
 @contextmanager
 def run_in_background(*threads: BackgroundThread) -> Iterator[None]:
-    """They go on until the block is left; what went wrong in one of them is raised there."""
+    """Runs threads while the block runs, and raises their errors at its end."""
     for thread in threads:
         thread.start()
     try:
@@ -169,7 +169,7 @@ def run_in_background(*threads: BackgroundThread) -> Iterator[None]:
 def start_run(
     jobs: Sequence[str], url: str, on: str, folder: Path, name: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`millrace run`, as anybody would start it; what it says is in `run.log`."""
+    """Starts `millrace run`; its output is in `run.log`."""
     job_names = [_JOB_PATHS.get(job, job) for job in jobs]
     options = ["--on", on, "--log", url, "--state", str(folder / "state"), "--name", name, "--take-over"]
     command = [sys.executable, "-m", "millrace.cli.main", "run", *job_names, *options]
@@ -184,17 +184,17 @@ def start_run(
 
 
 def await_batch(log: Log, name: str, child: subprocess.Popen[bytes], folder: Path) -> None:
-    """Returns when the run has completed a batch."""
-    deadline = time.monotonic() + TIME_LIMIT
+    """Waits until the run has completed a batch."""
+    deadline = time.monotonic() + FIRST_BATCH_TIMEOUT
     while not read_statuses(log, name, {}):
         if child.poll() is not None or time.monotonic() > deadline:
             output = (folder / "run.log").read_text(errors="replace").strip()
-            raise RunFailed(f"the run completed no batch within {TIME_LIMIT:.0f} s: {output[-500:]}")
+            raise RunFailed(f"the run completed no batch within {FIRST_BATCH_TIMEOUT:.0f} s: {output[-500:]}")
         time.sleep(0.1)
 
 
 def status_ends(log: Log, name: str) -> dict[int, int]:
-    """The end offsets of a run's status topic, by partition."""
+    """The end offsets of the status topic of a run."""
     try:
         return log.end_offsets(status_topic(name))
     except TopicMissing:
@@ -202,7 +202,7 @@ def status_ends(log: Log, name: str) -> dict[int, int]:
 
 
 def read_statuses(log: Log, name: str, start: Mapping[int, int]) -> list[Status]:
-    """The statuses of a run's batches from `start` on, in order."""
+    """The status records of a run from these offsets on, in the order of batches."""
     parts = [
         parse_statuses(log.read(status_topic(name), partition, start.get(partition, 0), end))
         for partition, end in status_ends(log, name).items()

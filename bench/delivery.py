@@ -48,7 +48,7 @@ def _open_log_url(kind: str, folder: Path) -> Iterator[str]:
 
 
 class CommitTimer:
-    """The time that commits take."""
+    """Adds up the time of commits."""
 
     def __init__(self) -> None:
         self.commits: list[float] = []
@@ -69,7 +69,7 @@ class CommitTimer:
 
 
 def measure_deliveries(url: str, folder: Path, batches: int) -> Iterator[dict[str, object]]:
-    """Milliseconds per batch and per commit, the middle one of many."""
+    """Milliseconds per batch and per commit (medians)."""
     topic = Topic("input.readings", keyed_readings.Reading, key="key")
     with closing(open_log(url)) as log:
         log.ensure(topic)
@@ -99,7 +99,7 @@ def measure_deliveries(url: str, folder: Path, batches: int) -> Iterator[dict[st
 def _run_once(
     topic: Topic, url: str, folder: Path, delivery: Delivery, turn: int
 ) -> tuple[list[float], list[float]]:
-    """The times of batches and of commits in one run, without its beginning."""
+    """The times of batches and of commits in one run, without the first ones."""
     rows, name = (
         read(topic, watermark=watermarks.ascending()).window(windows.fixed("1s")),
         f"{turn}-{delivery}",
@@ -126,7 +126,7 @@ def _run_once(
 
 
 def main() -> None:
-    """Measures, and says how it was."""
+    """Measures each delivery and prints a table."""
     parser = argparse.ArgumentParser(description="What each delivery costs.")
     parser.add_argument("--log", choices=("embedded", "kafka"), default="embedded")
     parser.add_argument("--batches", type=int, default=200)

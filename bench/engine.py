@@ -33,16 +33,16 @@ EMERGENCY_STOP = "emergency-stop"
 SIZES = {400_000: 10, 100_000: 20, 20_000: 40, 200: 60}
 """Rows a batch, and how many batches."""
 EMERGENCY_STOP_SIZES = {400_000: 10, 50_000: 20}
-"""The same for emergency-stop, which is measured with the patterns."""
+"""The same for emergency-stop."""
 RUNNERS = ("spark", "spark-4-slots", "spark-sql", "spark-sql-complete", "spark-sql-parquet", "local")
 SECONDS = 2_000
-"""Of 2,000 vehicles: the events of the largest case."""
+"""Seconds of events of 2,000 vehicles, enough for the largest case."""
 
 
 def bench(only: Sequence[str] = (), *, scale: float = 1.0) -> Iterator[Figures]:
-    """The figures of each case as soon as they are known.
+    """Yields the figures of each case.
 
-    `only`: runners, and names of cases, of kinds (`windows/fixed`) or of groups of kinds (`windows`); `scale`: smaller kinds, to see that all works.
+    `only`: runners, and names of cases, of kinds (`windows/fixed`) or of groups of kinds (`windows`); `scale`: smaller kinds, to see that everything works.
     """
     runners = [runner for runner in RUNNERS if runner in only] or list(RUNNERS)
     names = [name for name in only if name not in RUNNERS]
@@ -84,7 +84,7 @@ def _run_use_case(name: str, runners: Sequence[str], sizes: Mapping[int, int]) -
 
 
 def run_series(series: Series) -> Iterator[Figures]:
-    """Kinds one after the other in a process of their own: a JVM that is warm stays so."""
+    """Measures kinds one after the other in a process of their own, so that the JVM is warm."""
     command = [sys.executable, "-m", "bench.kinds_series", json.dumps(asdict(series))]
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -99,7 +99,7 @@ def run_series(series: Series) -> Iterator[Figures]:
 
 
 def run_case(case: Case) -> Figures:
-    """One case in a process of its own."""
+    """Measures one case in a process of its own."""
     process = subprocess.run(
         [sys.executable, "-m", "bench.engine_case", json.dumps(asdict(case))],
         capture_output=True,
@@ -113,7 +113,7 @@ def run_case(case: Case) -> Figures:
 
 
 def prepare_events(folder: Path, files: Sequence[tuple[int, int]]) -> None:
-    """The events in a log, and for plain SQL in files, two to a batch."""
+    """Writes the events to a log, and for plain SQL to files, two per batch."""
     event_rows = events.make_positions(SECONDS)
     log = open_log(f"embedded:{folder}/log")
     events.fill_log(log, event_rows, rows=50_000)

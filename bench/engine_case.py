@@ -1,4 +1,4 @@
-"""One measurement in a process of its own: `python -m bench.engine_case CASE`, where CASE is JSON; prints one JSON object."""
+"""Measures one case in this process: `python -m bench.engine_case CASE`, where CASE is JSON. Prints one JSON object."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from millrace.stream import Job
 
 WARM_UP = 0.4
-"""The part of the batches that is not measured: caches and memory settle in them."""
+"""The part of the batches that is not measured; caches fill in them."""
 JVM_WARM_UP = 80
-"""Batches that a JVM has seen before those: it has compiled by then what it will. Ours are small; plain SQL is given all of its own once."""
+"""Batches before those, so that the JVM has compiled the query. They are small; plain SQL processes all its batches once."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What to measure, over events that are ready in `folder`."""
+    """What to measure. The events are in `folder`."""
 
     name: str
     runner: str
@@ -39,14 +39,14 @@ class Case:
     batches: int
     folder: str
     log: str = ""
-    """The log, if it is not an embedded one in the folder."""
+    """The URL of the log, if it is not the embedded one in the folder."""
     brokers: tuple[int, ...] = ()
-    """Processes beside ours whose work is counted too."""
+    """Processes of brokers, whose CPU time is added."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What came out. Microseconds of CPU per event, over all processes; milliseconds per batch, the median; memory at the end."""
+    """The figures of a case: microseconds of CPU per event over all processes, the median of milliseconds per batch, memory at the end."""
 
     name: str
     runner: str
@@ -58,7 +58,7 @@ class Figures:
     phases: dict[str, float] = field(default_factory=dict)
     """Microseconds of CPU per event by phase; `jvm`, `workers` and `driver` are whole processes."""
     load: float = 0.0
-    """The machine's load average over the last minute, this measurement included: with more than its cores, times are longer than they need be."""
+    """The load average of the last minute, this measurement included. If it exceeds the number of cores, times are too long."""
 
 
 CpuSpent = tuple[dict[str, float], dict[str, float]]
@@ -66,7 +66,7 @@ CpuSpent = tuple[dict[str, float], dict[str, float]]
 
 
 class Meter:
-    """Notes when each batch was done; from the end of the warm-up on, what it cost."""
+    """Records the end of each batch, and the CPU time from the end of the warm-up on."""
 
     def __init__(self, case: Case, phases_folder: Path | None = None) -> None:
         self._case, self._phases_folder = case, phases_folder
@@ -76,11 +76,11 @@ class Meter:
 
     @property
     def is_full(self) -> bool:
-        """Whether all batches were seen."""
+        """Whether all batches are done."""
         return len(self._done) >= self._case.batches
 
     def add_batch(self, events: int) -> None:
-        """A batch of so many events is done."""
+        """Records a batch."""
         if self.is_full:
             return
         self._done.append((time.monotonic(), events))
@@ -90,7 +90,7 @@ class Meter:
             self._spent_at_end = self._measure_cpu()
 
     def figures(self) -> Figures:
-        """What the batches after the warm-up cost."""
+        """The figures of the batches after the warm-up."""
         assert self._spent_at_start is not None, "not all batches were seen"
         assert self._spent_at_end is not None, "not all batches were seen"
         first = max(1, int(self._case.batches * WARM_UP)) - 1
@@ -121,7 +121,7 @@ class Meter:
 
 
 def measure(case: Case) -> Figures:
-    """Runs the case to its end."""
+    """Runs the case."""
     with _open_scratch() as (state, phases_folder):
         meter = Meter(case, phases_folder)
         settings = Settings().with_options(
@@ -144,7 +144,7 @@ def measure(case: Case) -> Figures:
 
 @contextmanager
 def _open_scratch() -> Iterator[tuple[Path, Path]]:
-    """A folder for state, and one for what the phases note."""
+    """A folder for state, and one for the times of phases."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         phases_folder = Path(folder, "phases")
         phases_folder.mkdir()
@@ -233,7 +233,7 @@ def _run_plain_spark(case: Case, settings: Settings, meter: Meter) -> None:
 
 
 def _plain_source_spec(settings: Settings) -> SourceSpec:
-    """What plain SQL reads: as millrace would, the same tasks and as many events a batch."""
+    """The source of plain SQL: the same tasks and batches as millrace's."""
     from millrace.engine.plan import Plan
     from millrace.runners.spark import session
     from millrace.runners.spark.open_logs import LogLocation
@@ -263,7 +263,7 @@ def _to_cells(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class _Delivery:
-    """Results to the log, in one transaction with the number of the batch: what a careful user of plain SQL would do."""
+    """Writes results to the log in one transaction with the number of the batch, as a careful user of plain SQL would."""
 
     def __init__(self, url: str) -> None:
         from millrace.log import open_log

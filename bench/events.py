@@ -1,4 +1,4 @@
-"""Synthetic vehicle positions, calibrated roughly: each vehicle reports every second, most reports arrive within one, some a minute late."""
+"""Synthetic vehicle positions: each vehicle reports every second, most reports arrive within a second, some up to a minute late."""
 
 import numpy as np
 import polars as pl
@@ -9,15 +9,15 @@ from millrace.log.codecs.codec import encode
 from millrace.transit.topics import POSITIONS
 
 START = 1_700_000_000_000
-"""The time of the first report: any would do, but it must always be the same."""
+"""The time of the first report. Any value will do, as long as it never changes."""
 
 _CENTRE = 60.17, 24.94
 _METRE = 9e-6, 1.8e-5
-"""Degrees of latitude and longitude to the metre, thereabouts."""
+"""Degrees of latitude and longitude per metre, approximately."""
 
 
 def make_positions(seconds: int, *, vehicles: int = 2_000, seed: int = 1, start: int = START) -> pl.DataFrame:
-    """A report of each vehicle in each second, in the order of arrival; equal arguments make equal events."""
+    """One report per vehicle and second, in the order of arrival. Equal arguments give equal events."""
     rng = np.random.default_rng(seed)
     speed = _simulate_speeds(rng, seconds, vehicles)
     heading = rng.uniform(0, 2 * np.pi, vehicles) + np.cumsum(rng.normal(0, 0.1, (seconds, vehicles)), axis=0)
@@ -61,7 +61,7 @@ def fill_log(log: Log, frame: pl.DataFrame, *, rows: int = 10_000) -> None:
 
 
 def _simulate_speeds(rng: np.random.Generator, seconds: int, vehicles: int) -> NDArray[np.float64]:
-    """Cruising about, and now and then braking hard to a stop."""
+    """Speeds and accelerations: vehicles cruise, and sometimes brake hard to a stop."""
     speed, braking = np.abs(rng.normal(9, 4, vehicles)), np.zeros(vehicles, int)
     speeds = np.empty((seconds, vehicles))
     for second in range(seconds):
@@ -73,7 +73,7 @@ def _simulate_speeds(rng: np.random.Generator, seconds: int, vehicles: int) -> N
 
 
 def _simulate_lags(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.int64]:
-    """95 % under a second, 4 % under ten, 1 % up to a minute."""
+    """Delays of arrival: 95 % under a second, 4 % under ten, 1 % up to a minute."""
     luck = rng.random(shape)
     quick, slow, late = (
         rng.integers(20, 1_000, shape),

@@ -1,4 +1,4 @@
-"""What ingestion costs: a recording and a broker to the log, and what an event takes there."""
+"""The cost of ingestion from a recording and from a broker, and the size of an event in the log."""
 
 import json
 import shutil
@@ -28,29 +28,29 @@ from millrace.transit.topics import POSITIONS
 
 START = 1_772_431_200_000
 _COMPRESSED_TOGETHER = 1_000
-"""How many records are compressed together, about what a batch of Kafka holds."""
+"""How many records are compressed together: about a batch of Kafka's."""
 
 
 @dataclass(frozen=True)
 class Ingested:
-    """A source measured."""
+    """The figures of one source."""
 
     source: str
     messages: int
     messages_per_s: float
     cpu_us_per_message: float
     per_core: float
-    """Messages a second that one core could take, by CPU."""
+    """Messages per second of CPU time."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """What an event takes, in bytes."""
+    """The size of an event, in bytes."""
 
     codec: str
     plain: float
     compressed: float
-    """With zstd, a thousand together."""
+    """A thousand together, with zstd."""
     embedded: float
     """On disk, in the embedded log."""
 
@@ -88,7 +88,7 @@ def _to_hfp(row: dict[str, Any]) -> tuple[str, bytes]:
 
 
 def measure_sources(count: int) -> Iterator[Ingested]:
-    """A recording, and mosquitto where there is one, each with as many messages."""
+    """A recording, and mosquitto where it is installed, with the same number of messages."""
     sent = make_messages(count)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.jsonl"
@@ -122,7 +122,7 @@ def _measure_connector(name: str, connector: Connector, count: int) -> Ingested:
 
 
 def measure_sizes(count: int) -> Iterator[Size]:
-    """Both codecs."""
+    """The sizes with each codec."""
     rows = make_positions(count)
     for codec in ("binary", "json"):
         topic = replace(POSITIONS, codec=codec)
@@ -153,7 +153,7 @@ def _find_mosquitto() -> str | None:
 
 @contextmanager
 def start_broker() -> Iterator[str]:
-    """A mosquitto that drops nothing, while inside."""
+    """Runs a mosquitto with unlimited queues during the block."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

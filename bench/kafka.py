@@ -1,4 +1,4 @@
-"""`millrace bench kafka`: how fast a backlog is worked off, Kafka → vehicle-distribution on Spark → Kafka, on a broker of its own."""
+"""`millrace bench kafka`: how fast vehicle-distribution on Spark catches up with a backlog on Kafka, with a broker of its own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from millrace.log import open_log
 
 VEHICLES = 2_000
 SPARE_BATCHES = 2
-"""Batches come out a little larger than asked for."""
+"""Batches are a little larger than the limit."""
 
 
 def bench(rows: Sequence[int], *, batches: int, runners: Sequence[str] = ("spark",)) -> Iterator[Figures]:
-    """The figures of each size of batch, on each runner, as soon as they are known. The broker's CPU is counted, too."""
+    """Yields the figures of each batch size on each runner. They include the broker's CPU."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         cluster = brokers.start(Path(folder, "brokers"), port=0)
         try:

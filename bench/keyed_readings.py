@@ -1,4 +1,4 @@
-"""Plain readings of many keys, as many as wanted: a key, a number, and when. For measurements of kinds of windows, triggers and aggregates."""
+"""Synthetic readings of any number of keys, for measurements of windows, triggers and aggregates."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from millrace.stream import Output, Stream
 from millrace.topics import SYSTEM_COLUMNS, Topic
 
 START = 1_700_000_000_000
-"""The time of the first reading: any would do, but it must always be the same."""
+"""The time of the first reading. Any value will do, as long as it never changes."""
 CHUNK = 200_000
-"""About how many readings are made at once."""
+"""The approximate number of readings in a frame."""
 
 
 @dataclass
 class Reading:
-    """What a sensor says; `place` is one of a hundred."""
+    """One reading. `place` is one of a hundred."""
 
     key: str
     value: int
@@ -35,7 +35,7 @@ def topic(name: str = "input.readings") -> Topic:
 
 
 def readings(seconds: int, *, keys: int, start: int = START, seed: int = 1) -> Iterator[pl.DataFrame]:
-    """One of each key in each second, in the order of arrival: most within a second, one in a hundred up to twenty seconds late."""
+    """One reading per key and second, in the order of arrival: most arrive within a second, one in a hundred up to 20 s late."""
     rng = np.random.default_rng(seed)
     key_names = np.array([f"key-{number:07d}" for number in range(keys)])
     step = max(1, CHUNK // keys)
@@ -51,7 +51,7 @@ def readings(seconds: int, *, keys: int, start: int = START, seed: int = 1) -> I
 
 
 def random_readings(rows: int, *, keys: int, start: int, seed: int = 2) -> pl.DataFrame:
-    """Readings of keys taken at random, a millisecond apart and in order."""
+    """Readings of random keys, one per millisecond, in order."""
     rng = np.random.default_rng(seed)
     names = np.array([f"key-{number:07d}" for number in range(keys)])[rng.integers(0, keys, rows)]
     at = start + np.arange(rows)
@@ -59,7 +59,7 @@ def random_readings(rows: int, *, keys: int, start: int, seed: int = 2) -> pl.Da
 
 
 def fill(log: Log, into: Topic, frames: Iterator[pl.DataFrame] | list[pl.DataFrame]) -> int:
-    """Appends readings to a topic; how many there were."""
+    """Appends readings to a topic; returns their number."""
     log.ensure(into)
     count = 0
     for frame in frames:
@@ -69,7 +69,7 @@ def fill(log: Log, into: Topic, frames: Iterator[pl.DataFrame] | list[pl.DataFra
 
 
 def write_to_topic(stream: Stream, name: str) -> Output:
-    """The end of a stream in a topic of whatever type fits it."""
+    """Writes a stream to a topic whose type fits it."""
     columns = {column: dtype for column, dtype in stream.node.schema.items() if column not in SYSTEM_COLUMNS}
     return stream.write(Topic(name, _type("Measured", columns)))
 

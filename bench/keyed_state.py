@@ -30,14 +30,14 @@ BATCH = 50_000
 
 
 class KeyCounter(Processor):
-    """How often a key came, when last, and a timer that is never due: it shows every hundredth time."""
+    """Counts the rows of a key, stores the last time, and sets a timer that is never due. Every hundredth row gives an output."""
 
     outputs: ClassVar = {"times": pl.Int64}
     times = state.value(0)
     last = state.value()
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:  # noqa: ARG002 - it only counts
-        """Counts."""
+        """Counts the row."""
         self.times += 1
         self.last = ctx.time
         ctx.set_timer("long", ctx.time + 10**12)
@@ -48,7 +48,7 @@ class KeyCounter(Processor):
 def measure_processor(
     keys: int, slots: int, folder: Path, *, on: str = "local", driver_memory: str = "2g"
 ) -> dict[str, float]:
-    """All keys once and a tenth of them again, in batches."""
+    """Batches with all keys once, and then a tenth of them again."""
     topic = Topic("input.readings", keyed_readings.Reading, key="key")
     stream = read(topic, watermark=watermarks.ascending()).group_by("key").process(KeyCounter())
     job = Job("remembers", keyed_readings.write_to_topic(stream, "analytics.remembers"))
@@ -94,12 +94,12 @@ def measure_processor(
 
 
 def main() -> None:
-    """Measures, and says how it was."""
+    """Measures, and prints the figures."""
     parser = argparse.ArgumentParser(description="Memory of a processor with very many keys.")
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--on", choices=("local", "spark"), default="local")
-    parser.add_argument("--driver-memory", default="2g", help="of Spark's JVM")
+    parser.add_argument("--driver-memory", default="2g", help="memory of Spark's JVM")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-keys-") as folder:
         found = measure_processor(

@@ -1,6 +1,6 @@
-"""Runs of the local runner in processes that can be killed: started, watched for results, and tallied.
+"""Local runs in processes that can be killed.
 
-A run is forked from a process that has loaded everything, so that a start costs half a second and hundreds can be made.
+A run is forked from a process that has imported everything, so a start takes half a second and a test can afford hundreds.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from bench.city_flow import read_statuses, status_ends
-from bench.verifying import make_job
+from bench.verdict import make_job
 from millrace.config import Settings
 from millrace.errors import Fenced, LogDamaged, RunFailed, StateUnreadable
 from millrace.log import Log, fault_points, open_log
 
 RUN = "chaos"
-TIME_LIMIT = 240.0
-"""Seconds for whatever must happen in the end; more than it takes on a starved machine."""
+TIMEOUT = 240.0
+"""Seconds that anything may take; it is enough on a machine that is busy with other work."""
 WAIT = "4m"
-"""How long runs wait for brokers: on a starved machine these may take longer to start again than `kafka.wait` is by default."""
+"""How long runs wait for brokers. On a busy machine brokers may take longer to restart than `kafka.wait` is by default."""
 TRANSACTION_MS = 5_000
 DAMAGED = 4
 """The exit code of a run that found a damaged file."""
 FENCED = 3
 """The exit code of a run that found itself replaced."""
 ReportLine = Callable[[str], None]
-"""Receives a line of output."""
+"""Prints a line about the progress."""
 Fault = Callable[[], object]
-"""Inflicts a fault once, and returns when the run has recovered."""
+"""Injects a fault once, and returns when the run has recovered."""
 
 
 def settings(url: str, state: Path) -> Settings:
-    """Small batches, and transactions that may not take long."""
+    """Settings with small batches and a short timeout of transactions."""
     client = {"transaction.timeout.ms": str(TRANSACTION_MS)} if url.startswith("kafka") else {}
     where = {"log_url": url, "state_dir": state, "run_name": RUN, "kafka_wait": WAIT, "kafka_client": client}
     return Settings().with_options(**where, run_max_events_per_batch=2_000)
@@ -49,7 +49,7 @@ def settings(url: str, state: Path) -> Settings:
 
 @dataclass
 class JumpingClock:
-    """A wall clock that is ahead by `jump` for a second, from one second after it was asked first."""
+    """A wall clock that is ahead by `jump` for a second, beginning one second after its first reading."""
 
     jump: int
     wall: Callable[[], int]
@@ -58,7 +58,7 @@ class JumpingClock:
     _has_jumped: bool = False
 
     def __call__(self) -> int:
-        """The time now. A process that gets no time in that second sees the jump later, but it sees it."""
+        """The time. The first reading after that second begins is always ahead, even if it comes late."""
         now = self.elapsed()
         self._started_at = now if self._started_at is None else self._started_at
         passed = now - self._started_at
@@ -69,7 +69,7 @@ class JumpingClock:
 
 
 def run_once(url: str, state: str, fault: str, until_caught_up: bool, jump: int = 0) -> None:
-    """One run, in a process of its own. `jump`: by how much its clock is ahead for a second, after the first one."""
+    """One run, in a process of its own. `jump`: how far its clock is ahead in its second second."""
     from millrace.runners.batch_clock import elapsed_time, wall_clock
     from millrace.runners.local import Hooks, run_local
 
@@ -92,7 +92,7 @@ def run_once(url: str, state: str, fault: str, until_caught_up: bool, jump: int 
 
 @dataclass
 class Tally:
-    """How often each fault was inflicted, and how long it took until there was a result again."""
+    """How often each fault was injected, and how long it took until the next result."""
 
     kills: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
@@ -108,9 +108,9 @@ class Tally:
 
 
 def result_times_since(log: Log, upto: Mapping[int, int]) -> list[int]:
-    """When batches with results were committed, in milliseconds since the epoch, from these offsets of their status on.
+    """When batches with results were committed, in milliseconds since the epoch, from these offsets of the status topic on.
 
-    That a topic grows says less: on Kafka an aborted transaction takes up offsets, too.
+    Offsets of the results do not show that: on Kafka an aborted transaction takes offsets, too.
     """
     return [batch.at for batch in read_statuses(log, RUN, upto) if any(batch.results.values())]
 
@@ -119,7 +119,7 @@ class KillableRuns:
     """Starts runs over one log and one state folder, and waits for what they commit."""
 
     def __init__(
-        self, url: str, folder: Path, *, seed: int, say: ReportLine, tally: Tally | None = None
+        self, url: str, folder: Path, *, seed: int, report: ReportLine, tally: Tally | None = None
     ) -> None:
         self.on_kafka = url.startswith("kafka:")
         self._context = multiprocessing.get_context("forkserver")
@@ -129,11 +129,11 @@ class KillableRuns:
         self._url, self.state = url, folder / "state"
         self._log = open_log(settings(url, self.state))
         self._random = random.Random(seed)  # noqa: S311 - moments, not secrets
-        self._say = say
+        self._report = report
         self.tally = tally or Tally()
 
     def catch_up(self) -> None:
-        """The last run: undisturbed, to the end of the log."""
+        """Runs to the end of the log, without a fault."""
         process = self._start(until_caught_up=True)
         self._wait_for(lambda: not process.is_alive(), "the last run did not catch up")
         if process.exitcode != 0:
@@ -147,7 +147,7 @@ class KillableRuns:
 
     @contextlib.contextmanager
     def _running(self, fault: str = "", *, jump: int = 0) -> Iterator[BaseProcess]:
-        """A run that is killed in the end, if it still lasts."""
+        """A run that is killed at the end of the block, unless it has ended."""
         process = self._start(fault, jump=jump)
         try:
             yield process
@@ -164,23 +164,23 @@ class KillableRuns:
                 f"it was to be {how}, but ended with code {process.exitcode}: {self._last_output()}"
             )
         self.tally.kills[how] += 1
-        self._say(f"kill {sum(self.tally.kills.values())}: {how}")
+        self._report(f"kill {sum(self.tally.kills.values())}: {how}")
 
     def _note_fault(self, kind: str) -> None:
         self.tally.faults[kind] += 1
         times = self.tally.recovery_times.get(kind)
-        self._say(f"{kind}; next result after {times[-1]:.1f} s" if times else kind)
+        self._report(f"{kind}; next result after {times[-1]:.1f} s" if times else kind)
 
     def _note_recovery(self, kind: str, since: float, process: BaseProcess) -> None:
         self._await_result(process)
         self.tally.recovery_times.setdefault(kind, []).append(time.monotonic() - since)
 
     def _await_result(self, process: BaseProcess) -> int:
-        """Returns when one more batch with results is committed: when that was, in milliseconds since the epoch."""
+        """Waits until one more batch with results is committed; returns that time, in milliseconds since the epoch."""
         return self._await_batch(process, status_ends(self._log, RUN))
 
     def _await_batch(self, process: BaseProcess, upto: Mapping[int, int]) -> int:
-        """The same from an offset on."""
+        """Waits for a batch with results after these offsets of the status topic."""
         self._wait_for(
             lambda: bool(result_times_since(self._log, upto)) or not process.is_alive(), "no result"
         )
@@ -195,21 +195,21 @@ class KillableRuns:
         return self._read_output(state)[-1_500:] or "nothing"
 
     def _read_output(self, state: Path | None = None) -> str:
-        """What runs over a state have written to their standard error so far."""
+        """What the runs over a state folder have printed."""
         with contextlib.suppress(OSError):
             return Path(f"{state or self.state}.log").read_text()
         return ""
 
     def _wait_for(self, condition: Callable[[], bool], failure: str) -> None:
-        deadline = time.monotonic() + TIME_LIMIT
+        deadline = time.monotonic() + TIMEOUT
         while not condition():
             if time.monotonic() > deadline:
-                raise RunFailed(f"{failure} within {TIME_LIMIT:.0f} s; it said: {self._last_output()}")
+                raise RunFailed(f"{failure} within {TIMEOUT:.0f} s; its output: {self._last_output()}")
             time.sleep(0.02)
 
 
 def is_stopped(process: BaseProcess) -> bool:
-    """Whether a process stands still after SIGSTOP."""
+    """Whether a process is stopped by SIGSTOP."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
     return False

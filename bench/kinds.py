@@ -1,4 +1,4 @@
-"""What `millrace bench engine` measures besides the use cases: each kind of window, trigger and aggregate, patterns, long windows, large state."""
+"""The kinds that `millrace bench engine` measures besides the use cases: each window, trigger and aggregate, patterns, long windows, large state."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ BATCHES = 10
 
 @dataclass(frozen=True)
 class Kind:
-    """A job to be measured, and the readings for it."""
+    """A job to measure, and the readings for it."""
 
     group: str
     name: str
     make_job: Callable[[str, str], Job]
-    """The job of a name over a topic."""
+    """Makes the job from its name and its topic."""
     keys: int = KEYS
     warm_up_seconds: int = 0
-    """Seconds of readings of all keys that are worked off before: what windows need to be full, or state to be large."""
+    """Seconds of readings of all keys that are processed before the measurement, so that windows are full, or state is large."""
     rows: int = ROWS
-    """How many readings a measured batch has."""
+    """Readings per measured batch."""
     is_sparse: bool = False
-    """Whether batches touch keys taken at random; otherwise each key in each second."""
+    """Whether readings are of random keys; otherwise there is one per key and second."""
 
     @property
     def label(self) -> str:
-        """The name under which it is found and shown."""
+        """The name in `--only` and in the table."""
         return f"{self.group}/{self.name}"
 
     def job(self, topic: str) -> Job:
-        """What runs."""
+        """The job over this topic."""
         return self.make_job(self.label.replace("/", "-").replace(" ", "-"), topic)
 
 
 def make_totals(name: str, topic: str, *, window: Any, **options: Any) -> Job:
-    """How many readings, and their sum, by key."""
+    """Count and sum per key."""
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
         window, **options
     )
@@ -57,7 +57,7 @@ def make_totals(name: str, topic: str, *, window: Any, **options: Any) -> Job:
 
 
 def make_hourly_latest(name: str, topic: str) -> Job:
-    """Aggregates that are not sums, in windows that share nearly everything."""
+    """An aggregate that is not a sum, in windows that overlap almost entirely."""
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
         windows.sliding("1h", every="1s")
     )
@@ -65,7 +65,7 @@ def make_hourly_latest(name: str, topic: str) -> Job:
 
 
 def make_aggregated(name: str, topic: str, *, aggregate: Callable[[], Any]) -> Job:
-    """One aggregate by key in ten seconds."""
+    """One aggregate per key in windows of 10 s."""
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
         windows.fixed("10s")
     )
@@ -79,10 +79,10 @@ def make_aggregated(name: str, topic: str, *, aggregate: Callable[[], Any]) -> J
 
 @dataclass(frozen=True)
 class Calendar(WindowFn):
-    """A window of one's own, in Python: ten seconds, but the last of each minute is short."""
+    """A user's window in Python: 10 s, except for two shorter ones at the end of each minute."""
 
     def assign(self, at: int) -> list[Window]:
-        """The one window."""
+        """The window that contains `at`."""
         start = at - at % 10_000
         return (
             [(start, start + (9_000 if start % 60_000 == 50_000 else 10_000))]
@@ -92,7 +92,7 @@ class Calendar(WindowFn):
 
 
 def make_relaxed_pattern(name: str, topic: str) -> Job:
-    """Low, later high in proportion to it, later back: one reading in ten begins a match, and every condition after it looks back."""
+    """A pattern of three steps. One reading in ten begins a match, and every later condition refers to earlier events."""
     value = pl.col("value")
     rising = (
         pattern("low", value < 100)
@@ -113,7 +113,7 @@ def make_relaxed_pattern(name: str, topic: str) -> Job:
 
 
 def make_started_matches(name: str, topic: str) -> Job:
-    """A pattern that nearly every reading begins and one in a hundred ends, so that nearly every key has matches that have begun."""
+    """A pattern that nearly every reading begins and one in a hundred completes, so that nearly every key has partial matches."""
     ending = (pl.col("value") >= 990) & (pl.col("value") > patterns.last("low", "value"))
     waiting = pattern("low", pl.col("value") < 990).followed_by("high", ending).within("1h").skip_past_last()
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s"))
@@ -122,7 +122,7 @@ def make_started_matches(name: str, topic: str) -> Job:
 
 
 def all_kinds() -> Iterator[Kind]:
-    """All of them."""
+    """All kinds, by group."""
     for name, window in _windows().items():
         options: dict[str, Any] = (
             {"trigger": triggers.every("2s", time="event")} if name == "global window" else {}

@@ -1,4 +1,4 @@
-"""Kinds measured one after the other in one process: `python -m bench.kinds_series SERIES`, where SERIES is JSON; prints an object a line."""
+"""Measures kinds one after the other in one process: `python -m bench.kinds_series SERIES`, where SERIES is JSON. Prints a JSON object per kind."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from millrace.log import open_log
 from millrace.stream import Job
 
 LARGE_BATCH = 200_000
-"""How many readings a batch has that is not measured."""
+"""Readings per batch before the measurement."""
 RunJob = Callable[[Job, Settings, Meter | None], None]
-"""Runs a job over the log until the meter is full; without one, until it has caught up."""
+"""Runs a job until the meter has all its batches; without a meter, until it has caught up."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """What to measure, on which runner."""
+    """The kinds to measure, and the runner."""
 
     runner: str
     labels: Sequence[str]
     batches: int = BATCHES
     scale: float = 1.0
-    """Less than 1: fewer keys, rows and seconds before, to see that all works; the figures are then of something smaller."""
+    """A factor on keys, rows and seconds of warm-up. Less than 1 only shows that everything works."""
 
 
 def measure(series: Series) -> Iterator[Figures]:
-    """The figures of each kind as soon as they are known."""
+    """Yields the figures of each kind."""
     scaled = [_scale_kind(kind, series.scale) for kind in all_kinds() if kind.label in series.labels]
     with (
         tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder,
@@ -53,7 +53,7 @@ def measure(series: Series) -> Iterator[Figures]:
 
 
 def _measure_kind(kind: Kind, settings: Settings, series: Series, run: RunJob) -> Figures:
-    """What must be there before is worked off first; a run that goes on is then measured."""
+    """Processes the readings of the warm-up, and then measures a run that continues with its state."""
     topic = f"input.{settings.run.name}" if kind.warm_up_seconds else "input.readings"
     job = kind.job(topic)
     if kind.warm_up_seconds:
@@ -66,7 +66,7 @@ def _measure_kind(kind: Kind, settings: Settings, series: Series, run: RunJob) -
 
 
 def _ensure_rows(kind: Kind, settings: Settings, topic: str, batches: int) -> None:
-    """The readings that are measured, and a few more, as batches come out a little larger; kinds that need nothing before share theirs."""
+    """Appends the readings to measure, and a few more, since batches are a little larger than the limit. Kinds without a warm-up share a topic."""
     rows, start = kind.rows * (batches + 2), keyed_readings.START + kind.warm_up_seconds * 1_000
     with closing(open_log(settings.log.url)) as log:
         if (
@@ -138,7 +138,7 @@ def _run_locally(job: Job, settings: Settings, meter: Meter | None) -> None:
 
 
 def _count_batch(meter: Meter, results: Results) -> None:
-    """Batches that only follow the clock are not counted."""
+    """Counts a batch, unless it had no events."""
     if events := results.counts.get("read", 0):
         meter.add_batch(events)
 

@@ -1,7 +1,7 @@
-"""How long results take: from an event to a reader of committed results, and how much of that exceeds the delay of window and watermark.
+"""The latency of results: from an event to a reader of committed results, and above the floor that window and watermark set.
 
-Events flow at the pace of a city (`scale` times), markers among them; jobs run as they always do, in a process of their own. The floor of a result is the
-moment when the record was appended that moved the low watermark past what the result waits for: no system could have been earlier.
+Events of a city (times `scale`) are appended as they happen, with markers among them. Jobs run as usual, in a process of their own. The
+floor of a result is the time of the append that moved the low watermark to where the result is due: no system can be earlier.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class Latency:
     above_floor_p50_ms: float | None
     above_floor_p99_ms: float | None
     phases_ms: dict[str, float | None]
-    """The medians of what that is made of: `until_cut`, from the floor until a batch was cut that could have it; `computing`, until its results were ready to be committed; `committing`, until a reader had
-    them."""
+    """Medians of its parts: `until_cut`, from the floor to the plan of the batch; `computing`, until its results were ready to commit;
+    `committing`, until a reader had them."""
     load: float
-    """How many processes wanted a core, on average over the last minute: with more than there are cores, all figures are worse."""
+    """The load average of the last minute. If it exceeds the number of cores, all figures are too high."""
 
 
 def bench(
     jobs: Sequence[str], *, url: str | None = None, on: str = "local", scale: float = 1, seconds: float = 60
 ) -> list[Latency]:
-    """Measures jobs that run together; on a log of their own (`kafka`: on a broker of their own), which is gone afterwards, or on `url`."""
+    """Measures jobs that run together, on `url`, or on a temporary log (`kafka`: on a temporary broker)."""
     read = topics_read_by(jobs)
     with (
         tempfile.TemporaryDirectory(prefix="millrace-latency-") as temporary,
@@ -94,7 +94,7 @@ def bench(
 
 
 class Watcher(BackgroundThread):
-    """Reads the results of a job as they are committed, and notes when each marker's came."""
+    """Reads the results of a job as they are committed, and records the arrival of each marker."""
 
     def __init__(self, log: Log, marker: LatencyMarker) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class Watcher(BackgroundThread):
         self._found: list[pl.DataFrame] = []
 
     def do_work(self) -> None:
-        """Looks every five milliseconds."""
+        """Reads every five milliseconds."""
         topic = self._marker.output_topic
         for partition, records in self._log.tail(
             topic.name, start=self._start, wait=lambda: not self.stop_requested.wait(0.005)
@@ -114,13 +114,13 @@ class Watcher(BackgroundThread):
         self._log.close()
 
     def arrivals(self) -> pl.DataFrame:
-        """What came so far: `event`, `complete`, `came`."""
+        """The arrivals so far: `event`, `complete`, `came`."""
         nothing = pl.DataFrame(schema={"event": pl.Int64, "complete": pl.Int64, "came": pl.Float64})
         return pl.concat([nothing, *(frame.cast(nothing.schema) for frame in self._found)])
 
 
 def _await_results(watchers: dict[str, Watcher], upto: int, child: subprocess.Popen[bytes]) -> None:
-    """Returns when results of markers after `upto` have come, so that none is left out for being slow; or not, after half a minute."""
+    """Waits up to 30 s for results of markers after `upto`, so that slow ones are not left out."""
     deadline = time.monotonic() + 30
     while any(
         watcher.arrivals()["event"].max() is None or watcher.arrivals()["event"].max() < upto  # type: ignore[operator] # whole milliseconds
@@ -132,7 +132,7 @@ def _await_results(watchers: dict[str, Watcher], upto: int, child: subprocess.Po
 
 
 def _read_clocks(log: Log, topic: Topic, begins: dict[int, int]) -> list[pl.DataFrame]:
-    """Of each partition, how far its clock had come (`clock`) with each record, and when that was appended (`at`)."""
+    """For each partition, its clock after each record (`clock`), and the append time of the record (`at`)."""
     found = []
     for partition, end in log.end_offsets(topic.name).items():
         records = log.read(topic.name, partition, begins.get(partition, 0), end)
@@ -146,7 +146,7 @@ def _read_clocks(log: Log, topic: Topic, begins: dict[int, int]) -> list[pl.Data
 
 
 def find_floors(complete: pl.Series, clocks: Sequence[pl.DataFrame], delay: int) -> pl.Series:
-    """For each time that the low watermark had to reach, when it could have: the last partition's first record that was far enough."""
+    """For each value of the low watermark, when it could be reached: the last of the partitions' first records that are far enough."""
     moments = []
     for frame in clocks:
         place = frame["clock"].search_sorted(complete + delay, side="left")
@@ -155,7 +155,7 @@ def find_floors(complete: pl.Series, clocks: Sequence[pl.DataFrame], delay: int)
 
 
 def _batch_times(statuses_read: Sequence[Status]) -> pl.DataFrame:
-    """When each batch was cut, and when its results were ready."""
+    """When each batch was planned, and when its results were ready."""
     known = [(float(one.at - one.took_ms), float(one.at)) for one in statuses_read if one.took_ms is not None]
     return pl.DataFrame(known, schema={"cut": pl.Float64, "ready": pl.Float64}, orient="row").sort("ready")
 

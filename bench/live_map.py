@@ -1,4 +1,4 @@
-"""What the live map costs: a server of its own, viewers that take all it sends, and results at a steady pace."""
+"""The cost of the live map: a server, viewers that receive everything, and results at a constant rate."""
 
 import asyncio
 import re
@@ -34,12 +34,12 @@ class Cost:
     viewers: int
     cells_per_s: int
     cpu_ms_per_tick: float
-    """Of the server's process, reading and decoding included."""
+    """CPU of the server, including reading and decoding."""
     tiles_per_tick: float
-    """How many were encoded."""
+    """Tiles encoded per tick."""
     sent_mb_per_s: float
     to_viewer_ms_p50: float
-    """From the append of results to their arrival at a viewer, up to a tick of which is waiting."""
+    """From the append of results to their arrival at a viewer, including up to one tick of waiting."""
     to_viewer_ms_p99: float
     rss_mb: float
 
@@ -47,7 +47,7 @@ class Cost:
 def bench(
     viewers: Sequence[int], *, cells_per_s: int = 2_000, seconds: float = 10, settle: float = 6
 ) -> Iterator[Cost]:
-    """One measurement for each number of viewers, each with a server of its own, after it had `settle` seconds: in five all cells are there."""
+    """Measures each number of viewers with a new server, after `settle` seconds. After five seconds the map shows all cells."""
     cells = _city_cells(cells_per_s * EVERY // 1000)
     for number in viewers:
         with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +61,7 @@ def bench(
 
 
 def _city_cells(count: int) -> pl.Series:
-    """So many different cells, spread over a city of 50 km by 50 km, in an order of their own."""
+    """Distinct cells of a city of 50 km by 50 km, in a random order."""
     chance = np.random.default_rng(1)
     places = pl.DataFrame(
         {"latitude": 60 + chance.random(3 * count) * 0.45, "longitude": 24.5 + chance.random(3 * count) * 0.9}
@@ -71,7 +71,7 @@ def _city_cells(count: int) -> pl.Series:
 
 @contextmanager
 def _start_server(url: str, folder: Path) -> Iterator[int]:
-    """`millrace serve` as a process; its port."""
+    """Starts `millrace serve`; yields its port."""
     output = folder / "server.log"
     command = [sys.executable, "-m", "millrace.cli.main", "serve", "--port", "0", "--log", url]
     with output.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as child:
@@ -88,16 +88,16 @@ def _start_server(url: str, folder: Path) -> Iterator[int]:
 
 @dataclass
 class ViewerTally:
-    """What the viewers saw."""
+    """What all viewers received."""
 
     bytes: int = 0
     arrived: list[float] | None = None
-    """Seconds from append to arrival; None: not counted yet."""
+    """Seconds from append to arrival; None before the measurement."""
 
 
 @dataclass(frozen=True)
 class ViewerLoad:
-    """The cells that change, and how many viewers look at them."""
+    """The cells that change, and the number of viewers."""
 
     cells: pl.Series
     viewers: int
@@ -136,7 +136,7 @@ async def _measure(log: Log, port: int, load: ViewerLoad, settle: float, seconds
 
 
 async def _append_results(log: Log, load: ViewerLoad, appended: dict[int, float], seconds: float) -> None:
-    """A part of the cells every half second, each with a window of its own, so that its arrival can be recognized."""
+    """Appends a part of the cells every half second. Each part has its own window end, by which viewers recognize it."""
     cells, share, until, round_number = (
         load.cells,
         int(load.cells_per_s * PACE),
@@ -173,7 +173,7 @@ def _make_results(cells: pl.Series, end: int, round_number: int) -> pl.DataFrame
 
 
 async def _view_map(port: int, appended: dict[int, float], tally: ViewerTally) -> None:
-    """A viewer that looks at everything and reads only as much of a message as it needs."""
+    """A viewer of the whole map. It parses only the beginning of each message."""
     from websockets.asyncio.client import connect
 
     async with connect(f"ws://127.0.0.1:{port}/api/live", max_size=None, compression=None) as socket:
@@ -189,7 +189,7 @@ async def _view_map(port: int, appended: dict[int, float], tally: ViewerTally) -
 
 
 def _read_metrics(port: int) -> dict[str, float]:
-    """The server's figures, each over all its labels."""
+    """The server's metrics, summed over labels."""
     figures: dict[str, float] = {}
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]

@@ -1,6 +1,6 @@
-"""Torments the local runner: it dies at every step of its commits, is frozen, replaced, robbed of its disk and of its brokers.
+"""Injects faults into local runs: kills at every step of a commit, freezes, zombies, full disks, jumps of the clock, failing brokers.
 
-What is done is a fault: a call that inflicts it once and returns when the run has recovered. `deeds` mixes them as a script says.
+A fault is a call that injects it once and returns when the run has recovered. `plan_faults` puts the faults of a plan in an order.
 """
 
 from __future__ import annotations
@@ -28,68 +28,68 @@ from millrace.transit.topics import POSITIONS
 ONLY_ON_KAFKA = {"begun", "produced", "marked", "committed"}
 """Steps of a transaction; on the embedded log it is one of SQLite's."""
 DISK_FULL_TIMEOUT = 20.0
-"""Seconds in which a run whose disk is full should need more of it."""
+"""Seconds within which a run should need more of a full disk."""
 FAILED = 1
 """The exit code of a run that ended with an error."""
 JUMP = 30 * 86_400_000
-"""By how much the clock is ahead the first time; then by twice as much, and so on."""
+"""How far the clock jumps the first time, in milliseconds; the second time twice as far, and so on."""
 CLOCK_JUMP_MESSAGE = "the clock of this machine jumped"
-"""What a run says of it."""
+"""The warning of a run."""
 STEPS = "steps"
-"""The kind of fault that a kill at a step of the commit is; `Script.hits` says how many, and `Script.rounds` of all others."""
+"""The kind of a kill at a step of the commit. `FaultPlan.hits` is their number, `FaultPlan.rounds` that of all others."""
 KINDS = (
     *(STEPS, "torn", "any-time", "at-work", "freeze", "zombie", "clock", "disk"),
     *("broker", "rolling", "down", "silence", "cut", "first"),
 )
-"""What can be done to a run; the second half is done to its brokers."""
+"""The kinds of faults; the second half are faults of brokers."""
 
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """How much is done to a run."""
+    """Which faults are injected, and how often."""
 
     hits: int
-    """Kills at each place of the commit."""
+    """Kills at each step of the commit."""
     rounds: int
-    """Of all other trouble."""
+    """How often each other fault is injected."""
     seed: int = 1
     seconds: float = math.inf
-    """After which nothing more is begun."""
+    """No fault is injected after so many seconds."""
     flips: int = 30
-    """How many bits are flipped in copies of an embedded log and its state, in the end."""
+    """How many bits are flipped in copies of an embedded log and its state at the end."""
     only: Collection[str] = KINDS
-    """The kinds of fault that are inflicted; of these, those that can be inflicted here."""
+    """The kinds of faults that are injected, as far as this machine permits them."""
 
 
 class FaultInjector(BrokerFaults):
-    """Starts runs and ends them."""
+    """Injects faults into runs over one log."""
 
     def __init__(
-        self, url: str, folder: Path, cluster: brokers.Cluster | None, *, seed: int, say: ReportLine
+        self, url: str, folder: Path, cluster: brokers.Cluster | None, *, seed: int, report: ReportLine
     ) -> None:
-        super().__init__(url, folder, cluster, seed=seed, say=say)
+        super().__init__(url, folder, cluster, seed=seed, report=report)
         self._jumps = 0
         self._steps_in_transaction = ("begun", "produced", "marked") if self.on_kafka else ("delivered",)
 
     def kill_at_step(self, step: str, *, is_torn: bool = False) -> None:
-        """Dies at a step of its commit; `is_torn`: and the end of what it wrote last to its checkpoint is not there."""
+        """Kills a run at a step of its commit. `is_torn`: and cuts off the end of its last write to the checkpoint."""
         number = self._random.randint(2, 4)
         process = self._start(f"{step}:{number}")
-        self._wait_for(lambda: not process.is_alive(), f"it did not come by {step}")
+        self._wait_for(lambda: not process.is_alive(), f"it did not reach {step}")
         self._note_kill(process, f"killed at {step}" + (", checkpoint torn" if is_torn else ""))
         wal = self.state / RUN / "local.db-wal"
         if is_torn and wal.exists():
             os.truncate(wal, max(0, wal.stat().st_size - self._random.randint(1, 2_000)))
 
     def kill_at_any_time(self) -> None:
-        """Dies whenever."""
+        """Kills a run at a random moment after its start."""
         process = self._start()
         time.sleep(self._random.uniform(0, 1.5))
         os.kill(process.pid or 0, signal.SIGKILL)
         self._note_kill(process, "killed at any time")
 
     def make_clock_jump(self) -> None:
-        """Its clock is ahead for a second, by more than ever before; it must notice, and go on meanwhile and afterwards."""
+        """Sets the clock of a run ahead for a second, further than before. It must warn, and give results meanwhile and afterwards."""
         before = self._read_output().count(CLOCK_JUMP_MESSAGE)
         self._jumps += 1
         with self._running(jump=self._jumps * JUMP) as process:
@@ -104,7 +104,7 @@ class FaultInjector(BrokerFaults):
         self._note_fault("clock jumped")
 
     def kill_at_work(self) -> None:
-        """Dies while results flow; notes how long the next one takes."""
+        """Kills a run while it gives results, and measures the time to the next result."""
         process = self._start()
         self._await_result(process)
         time.sleep(self._random.uniform(0, 0.3))
@@ -115,7 +115,7 @@ class FaultInjector(BrokerFaults):
             self._note_recovery("killed at work", began, following)
 
     def freeze_in_transaction(self) -> None:
-        """Stands still within a transaction for longer than that may take; then it must go on, without writing anything twice."""
+        """Freezes a run within a transaction beyond its timeout. Then it must go on, and write nothing twice."""
         with self._running(f"{self._random.choice(self._steps_in_transaction)}:3:stop") as process:
             self._wait_for(lambda: is_stopped(process), "it did not freeze")
             time.sleep(TRANSACTION_MS / 1000 + 3)
@@ -124,7 +124,7 @@ class FaultInjector(BrokerFaults):
         self._note_fault("frozen beyond the transaction's time")
 
     def replace_frozen_run(self) -> None:
-        """Frozen within a transaction, thought dead, and replaced by a run on a copy of its state; when it wakes it must find itself fenced."""
+        """Freezes a run within a transaction, and replaces it by a run on a copy of its state. When it wakes up, it must be fenced."""
         with self._running(f"{self._random.choice(self._steps_in_transaction[-2:])}:3:stop") as frozen_run:
             self._wait_for(lambda: is_stopped(frozen_run), "it did not freeze")
             state_copy, old_state = self.state.with_name(f"state-{time.monotonic_ns()}"), self.state
@@ -142,7 +142,7 @@ class FaultInjector(BrokerFaults):
         self._note_fault("replaced while frozen")
 
     def fill_disk(self, disk: Path) -> None:
-        """The disk of the state is full: the run ends with an error when it needs more, and goes on when there is space."""
+        """Fills the disk of the state. The run must end with an error when it needs more, and go on when there is space again."""
         ballast = disk / "ballast"
         process = self._start()
         self._await_result(process)
@@ -150,7 +150,7 @@ class FaultInjector(BrokerFaults):
             while True:
                 file.write(bytes(4096))
         process.join(DISK_FULL_TIMEOUT)
-        if process.is_alive():  # what it writes has found room in what it had
+        if process.is_alive():  # its writes still fit into the space that it had
             self._await_result(process)
             os.kill(process.pid or 0, signal.SIGKILL)
             self._note_kill(process, "killed with its disk full")
@@ -167,7 +167,7 @@ class FaultInjector(BrokerFaults):
 
 @contextlib.contextmanager
 def mount_small_disk(folder: Path) -> Iterator[Path | None]:
-    """A file system of 32 MiB for the state, where this user may mount one."""
+    """A file system of 32 MiB for the state; None where this user may not mount one."""
     if os.geteuid() != 0:
         yield None
         return
@@ -185,12 +185,12 @@ def run_faults(
     plan: FaultPlan,
     *,
     stop_events: Callable[[], None],
-    say: ReportLine,
+    report: ReportLine,
     inspect_state: Callable[[Path], None] = lambda _: None,
 ) -> Tally:
-    """What the script says, mixed; then, when no more events come (`calm`), the run catches up.
+    """Injects the faults of the plan in a random order. Then `stop_events` is called, and the run catches up.
 
-    `behind` is given its state folder before that.
+    `inspect_state` is called with the state folder before that.
     """
     log = open_log(url)
     log.ensure(POSITIONS)
@@ -198,7 +198,7 @@ def run_faults(
     run_folder = folder / "home"
     run_folder.mkdir()
     with mount_small_disk(run_folder) as disk:
-        injector = FaultInjector(url, run_folder, cluster, seed=plan.seed, say=say)
+        injector = FaultInjector(url, run_folder, cluster, seed=plan.seed, report=report)
         deadline = time.monotonic() + plan.seconds
         for _, fault in plan_faults(injector, plan, disk):
             if time.monotonic() > deadline:
@@ -211,7 +211,7 @@ def run_faults(
 
 
 def plan_faults(injector: FaultInjector, plan: FaultPlan, disk: Path | None) -> list[tuple[str, Fault]]:
-    """All that the script says and that can be done here, with its kind, in the order in which it is done."""
+    """The faults of the plan that this machine permits, with their kinds, in a random order."""
     commit_steps = [place for place in fault_points.POINTS if injector.on_kafka or place not in ONLY_ON_KAFKA]
     steps: list[tuple[str, Fault]] = [
         (STEPS, partial(injector.kill_at_step, place)) for place in commit_steps

@@ -1,4 +1,4 @@
-"""What processes cost, and what they ran on. Linux's /proc; elsewhere there are no such figures."""
+"""CPU time and memory of processes, and a description of the machine. It needs Linux's /proc."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def describe_machine() -> str:
-    """The machine in one line: a figure means little without it."""
+    """The machine in one line, for a report of figures."""
     model = next(
         (
             line.split(":")[1].strip()
@@ -25,7 +25,7 @@ def describe_machine() -> str:
 
 
 def cpu_seconds(root: int) -> dict[str, float]:
-    """CPU time of a process and its descendants so far, by kind: `jvm`, its Python `workers`, and `driver`, which is all else."""
+    """CPU seconds of a process and its descendants, by kind: `jvm`, its Python `workers`, and `driver` for all others."""
     stats, spent = dict(_read_stats()), {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
     for pid, kind in _kinds_of_processes(root).items():
         if pid in stats:
@@ -34,12 +34,12 @@ def cpu_seconds(root: int) -> dict[str, float]:
 
 
 def memory_mb(root: int) -> float:
-    """Resident memory of a process and its descendants, what they share counted once."""
+    """Resident memory of a process and its descendants in megabytes; shared pages count once."""
     return sum(memory_by_kind(root).values())
 
 
 def memory_by_kind(root: int) -> dict[str, float]:
-    """The same by kind."""
+    """Resident memory by kind of process."""
     held = {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
     for pid, kind in _kinds_of_processes(root).items():
         held[kind] += _resident_kb(pid) / 1024
@@ -47,7 +47,7 @@ def memory_by_kind(root: int) -> dict[str, float]:
 
 
 def _kinds_of_processes(root: int) -> dict[int, str]:
-    """What each process of a tree is. A run that is supervised has its driver, and that the JVM, further down."""
+    """The kind of each process of a tree. In a supervised run the driver and the JVM are descendants of the supervisor."""
     kinds = dict.fromkeys(list_tree(root), "driver")
     for pid in [pid for pid in kinds if _process_name(pid) == "java"]:
         kinds |= dict.fromkeys(list_tree(pid), "workers") | {pid: "jvm"}

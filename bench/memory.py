@@ -30,17 +30,17 @@ from millrace.stream import Job, read
 from millrace.topics import Topic
 
 RATE = 676
-"""Events a second, the mean of a city's trams and buses over a day: 58 million."""
+"""Events per second: the mean of a city's trams and buses over a day of 58 million events."""
 VEHICLES = 1_400
 PAUSE = 600
-"""A vehicle rests so many seconds after each hour or so: its session ends, and another begins."""
+"""Seconds without events of a vehicle after about an hour, so that its session ends."""
 MINUTE, HOUR = 60, 3_600
 WARM_UP = 0.25
-"""The part of the day after which memory should be flat."""
+"""The part of the day after which memory should not grow."""
 
 
 def events(minutes: int, *, rate: int = RATE, seed: int = 1) -> Iterator[pl.DataFrame]:
-    """A minute after the other: vehicles that report about every second while they are on duty, some reports late."""
+    """One minute of events after the other: vehicles on duty report about every second, some reports arrive late."""
     rng = np.random.default_rng(seed)
     names = np.array([f"vehicle-{number:05d}" for number in range(VEHICLES)])
     shift = rng.integers(0, HOUR, VEHICLES)
@@ -66,7 +66,7 @@ def events(minutes: int, *, rate: int = RATE, seed: int = 1) -> Iterator[pl.Data
 
 
 def make_jobs(topic: Topic) -> list[Job]:
-    """Vehicles by place in the last half minute, and how long each was on duty."""
+    """The jobs: vehicles per cell within 30 s, and the sessions of each vehicle."""
     rows = read(topic, watermark=watermarks.bounded("1s", idle="10s"))
     sliding = (
         rows.window(windows.sliding("30s", every="5s"), lateness="1m")
@@ -88,7 +88,7 @@ def make_jobs(topic: Topic) -> list[Job]:
 
 @dataclass
 class SimulatedDay:
-    """Feeds a minute after each batch, and notes what that cost."""
+    """Appends a minute of events after each batch, and measures the cost."""
 
     log: Log
     topic: Topic
@@ -97,7 +97,7 @@ class SimulatedDay:
     is_over: bool = False
 
     def feed(self) -> None:
-        """The next minute, or the end of the day."""
+        """Appends the next minute, or ends the day."""
         minute = next(self.minutes, None)
         if minute is None:
             self.is_over = True
@@ -105,7 +105,7 @@ class SimulatedDay:
             self.log.append(self.topic.name, encode(self.topic, minute))
 
     def note_batch(self, count: int) -> None:
-        """A batch of so many events is done."""
+        """Counts a batch."""
         if count and not self.is_over:
             self.samples.append(((len(self.samples) + 1) / MINUTE, machine.memory_by_kind(os.getpid())))
             self.feed()
@@ -153,14 +153,14 @@ def _run_spark(jobs_to_run: list[Job], settings: Settings, day: SimulatedDay) ->
 
 
 def memory_growth(samples: list[tuple[float, dict[str, float]]]) -> float:
-    """By how much the last quarter of the day needs more memory than the second: 0.01 is one percent."""
+    """The growth of memory from the second to the last quarter of the day; 0.01 is one percent."""
     totals = [sum(parts.values()) for _, parts in samples]
     quarter = max(1, int(len(totals) * WARM_UP))
     return median(totals[-quarter:]) / median(totals[quarter : 2 * quarter] or totals) - 1
 
 
 def write_samples(samples: list[tuple[float, dict[str, float]]], on: str, out: Path) -> None:
-    """The samples as CSV, and as a picture."""
+    """Writes the samples as CSV and as SVG."""
     out.mkdir(parents=True, exist_ok=True)
     kinds = sorted({kind for _, parts in samples for kind, size in parts.items() if size})
     with (out / f"memory-{on}.csv").open("w", newline="") as file:
@@ -179,7 +179,7 @@ def write_samples(samples: list[tuple[float, dict[str, float]]], on: str, out: P
 
 
 def main() -> None:
-    """Simulates, writes and says how it was."""
+    """Simulates the day, writes the samples, and prints a summary."""
     parser = argparse.ArgumentParser(description="Memory over a simulated day.")
     parser.add_argument("--hours", type=float, default=24.0)
     parser.add_argument("--on", choices=("local", "spark"), default="local")

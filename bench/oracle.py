@@ -1,6 +1,6 @@
-"""What vehicle-distribution must show for a log, in plain Python: a record at a time, without the engine, its codecs or its windows.
+"""The right results of vehicle-distribution, in plain Python, a record at a time, without the engine, its codecs or its windows.
 
-Only protobuf and H3 are shared with the job. It knows the job of `verifying.job`: windows of 30 s every 5 s, a delay of 1 s, a lateness of 10 s.
+It shares only protobuf and H3 with the job of `verdict.make_job`: windows of 30 s every 5 s, a delay of 1 s, a lateness of 10 s.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Window = tuple[int, int, int]
 
 
 def expected_counts(log: Log, topic: str) -> dict[Window, int]:
-    """How many vehicles each cell has at last in each window that is complete, where it has any."""
+    """The last count of each cell and complete window, where it is not 0."""
     latest: dict[tuple[int, str], tuple[int, int, int, int]] = {}
     watermarks = []
     for partition, end in sorted(log.end_offsets(topic).items()):
@@ -53,7 +53,7 @@ def expected_counts(log: Log, topic: str) -> dict[Window, int]:
 
 
 def _window_starts(at: int) -> Iterator[int]:
-    """Where the windows begin that contain a time."""
+    """The starts of the windows that contain a time, newest first."""
     start = at - at % EVERY
     while start > at - SIZE:
         yield start
@@ -63,7 +63,7 @@ def _window_starts(at: int) -> Iterator[int]:
 def _read_records(
     log: Log, topic: str, partition: int, end: int
 ) -> Iterator[tuple[int, int, int, tuple[str, int] | None]]:
-    """Offset, event time, ingestion time, and vehicle and cell where it says where it is; without what cannot be read."""
+    """Offset, event time and ingestion time of each readable record, with vehicle and cell where it has a position."""
     import h3.api.basic_int as h3
 
     for first in range(0, end, 10_000):

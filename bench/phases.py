@@ -19,14 +19,14 @@ VARIABLE = "MILLRACE_PHASES"
 
 
 class Stopwatch:
-    """CPU seconds of this process by phase, each without those of the phases inside it. A worker does one thing at a time."""
+    """CPU seconds of this process by phase, without those of nested phases. A worker runs one phase at a time."""
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = defaultdict(float)
         self._inner = [0.0]
 
     def time_function(self, phase: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """`fn`, its time counted under `phase`."""
+        """Wraps a function so that its time counts for `phase`."""
 
         @functools.wraps(fn)
         def timed(*args: Any, **named: Any) -> Any:
@@ -42,12 +42,12 @@ class Stopwatch:
         return timed
 
     def write_times(self, folder: Path) -> None:
-        """Writes what was spent so far where `collect` finds it."""
+        """Writes the times into the folder, for `collect`."""
         write_file(folder / f"{os.getpid()}.json", json.dumps(self.spent).encode(), durable=False)
 
 
 def install() -> None:
-    """Wraps what a worker or the driver does for a batch; once in a process, before the runner is imported."""
+    """Wraps the functions that a worker or driver calls for a batch. Call it once per process, before the runner is imported."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         return
@@ -86,7 +86,7 @@ def install() -> None:
 
 
 def _write_after(watch: Stopwatch, folder: Path, owner: Any, name: str) -> None:
-    """Notes what was spent each time `name` has been called: once a batch is often enough."""
+    """Writes the times after each call of `name`, which is called once per batch."""
     fn = getattr(owner, name)
 
     @functools.wraps(fn)
@@ -100,7 +100,7 @@ def _write_after(watch: Stopwatch, folder: Path, owner: Any, name: str) -> None:
 
 
 def collect(folder: Path) -> Counter[str]:
-    """CPU seconds by phase, over all processes that have noted any."""
+    """CPU seconds by phase, of all processes that wrote any."""
     total: Counter[str] = Counter()
     for file in folder.glob("*.json"):
         total.update(json.loads(file.read_text()))

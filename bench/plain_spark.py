@@ -38,15 +38,15 @@ _USEFUL_SETTINGS = (
     "spark.python.unix.domain.socket.enabled",
     "spark.executorEnv.POLARS_MAX_THREADS",
 )
-"""Of our settings, those that help plain queries too; its JVM has Spark's own options."""
+"""Those of millrace's settings that make plain queries faster as well. The JVM has Spark's own options."""
 
 Events = Callable[["SparkSession"], "DataFrame"]
 Deliver = Callable[[pl.DataFrame, int], None]
-"""Takes the results of a batch and its number."""
+"""Called with the results of a batch and its number."""
 
 
 def count_vehicles(events: DataFrame, delay: str) -> DataFrame:
-    """The latest cell of each vehicle in each window, counted per cell: two aggregations chained, as SQL would have it."""
+    """Counts the vehicles per cell and window, each in its latest cell: two chained aggregations."""
     from pyspark.sql import functions as f
 
     latest = (
@@ -59,12 +59,12 @@ def count_vehicles(events: DataFrame, delay: str) -> DataFrame:
 
 
 def from_files(folder: Path) -> Events:
-    """A folder of Parquet files, two of them a batch so that both cores are busy."""
+    """Reads a folder of Parquet files, two per batch, one for each core."""
     return lambda spark: spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 2).parquet(str(folder))
 
 
 def from_log(source_spec: SourceSpec, columns: Callable[[pl.DataFrame], pl.DataFrame]) -> Events:
-    """The log, cut into batches and tasks as millrace cuts it; `columns` makes Spark's columns of decoded rows, in the worker."""
+    """Reads the log in the batches and tasks of millrace. `columns` turns decoded rows into Spark's columns, in the worker."""
 
     class PlainReader(LogStreamReader):
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -105,7 +105,7 @@ def from_log(source_spec: SourceSpec, columns: Callable[[pl.DataFrame], pl.DataF
 
 
 def open_plain_session(scratch: Path) -> SparkSession:
-    """Spark as it comes, with what of our settings serves SQL too."""
+    """Spark's defaults, with those of millrace's settings that make SQL faster."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -132,7 +132,7 @@ def run_query(
     report: Callable[[int], None],
     stop: Callable[[], bool],
 ) -> None:
-    """Runs the query and reports each batch's events. Without `deliver` results are computed and thrown away."""
+    """Runs the query and reports the events of each batch. Without `deliver`, results are dropped."""
     spark = open_plain_session(state)
     writer = (
         count_vehicles(events(spark), delay)

@@ -1,4 +1,4 @@
-"""Figures over time as a small SVG, which follows the reader's light or dark theme."""
+"""Line charts as small SVG files, which follow the reader's light or dark theme."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STYLE = """
 def draw_lines(
     title: str, series: Mapping[str, Sequence[tuple[float, float]]], *, across: str, along: str
 ) -> str:
-    """A line for each series over the same axes, which begin at zero."""
+    """Draws one line per series. The axes begin at 0."""
     max_x = max(x for points in series.values() for x, _ in points) or 1.0
     max_y = max(y for points in series.values() for _, y in points) * 1.1 or 1.0
     size = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "width": str(WIDTH), "height": str(HEIGHT), "role": "img"}

@@ -1,7 +1,7 @@
-"""`millrace bench sustained`: whether jobs keep up with events that keep flowing, and whether memory stays flat.
+"""`millrace bench sustained`: whether jobs keep up with a steady flow of events, and whether memory stays constant.
 
-Events flow at `scale` times the pace of a city from this process; jobs run in processes of their own, as they always do. Every few seconds it is noted how far
-they are behind, and the memory of their processes and of the broker's.
+This process appends the events of a city, times `scale`. Jobs run as usual, in processes of their own. A sample every few seconds
+records how far they are behind, and the memory of their processes and of the broker.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from millrace.log import Log, open_log
 from millrace.log.status import Status, status_topic
 
 EVERY = 5.0
-"""Seconds between two looks."""
+"""Seconds between two samples."""
 SETTLES = 30.0
-"""Seconds after the first batch that are not measured: what came while the jobs started is worked off in them."""
+"""Seconds after the first batch that are not measured. Jobs catch up in them with what came while they started."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One look."""
+    """One sample."""
 
     second: float
     behind: float
-    """Seconds of events that are in the log and in no batch that is done."""
+    """Seconds of events that are in the log and in no complete batch."""
     memory: dict[str, float]
     """Megabytes by kind of process."""
 
 
 @dataclass(frozen=True)
 class Sustained:
-    """How jobs did over the whole time. Quarters are those of the time: the first is left out, it warms up."""
+    """The figures of the whole time. The first quarter is the warm-up, and is left out where quarters are compared."""
 
     jobs: str
     scale: float
@@ -62,19 +62,19 @@ class Sustained:
     log: str
     seconds: float
     events_per_s: float
-    """How many were read a second."""
+    """Events read per second."""
     batches: int
     batch_ms: float
     """The median."""
     behind_s_p50: float
     behind_s_p99: float
     behind_s_last: float
-    """The median of the last quarter: jobs that do not keep up fall ever further behind."""
+    """The median of the last quarter. It is large if jobs do not keep up."""
     mb_second: float
-    """All processes but this one, the median of the second quarter."""
+    """All processes except this one, the median of the second quarter."""
     mb_last: float
     growth: dict[str, float]
-    """By kind of process, and of `all`: by how much the last quarter needs more memory than the second."""
+    """The growth of memory from the second to the last quarter, by kind of process and for `all`."""
     cores: dict[str, float]
     """How many cores each kind of process kept busy; `feeder` is this one."""
     load: float
@@ -90,7 +90,7 @@ def bench(
     seconds: float = 300,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Sustained:
-    """Measures jobs that run together, on a log of their own (`kafka` is a broker of their own), or on `url`."""
+    """Measures jobs that run together, on `url`, or on a temporary log (`kafka`: on a temporary broker)."""
     read = topics_read_by(jobs)
     name = f"sustained-{uuid.uuid4().hex[:8]}"
     with (
@@ -124,7 +124,7 @@ def bench(
 
 
 def _wait_until(moment: float, feeder: CityFeeder, child: subprocess.Popen[bytes], folder: Path) -> None:
-    """Waits, unless something ends that should not."""
+    """Waits, and raises if the feeder or the run ends."""
     while (left := moment - time.monotonic()) > 0:
         if feeder.problem is not None:
             raise feeder.problem
@@ -135,7 +135,7 @@ def _wait_until(moment: float, feeder: CityFeeder, child: subprocess.Popen[bytes
 
 
 class RunObserver:
-    """What was seen so far."""
+    """Takes samples of a run."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class RunObserver:
         self._cpu_at_start: dict[str, float] = {}
 
     def start_measuring(self) -> None:
-        """What was before does not count."""
+        """Starts the measurement here."""
         self._status_ends = self._log.end_offsets(status_topic(self._name))
         self._batches = read_statuses(
             self._log, self._name, {part: end - 1 for part, end in self._status_ends.items() if end}
@@ -168,7 +168,7 @@ class RunObserver:
         self._cpu_at_start = self._measure_cpu()
 
     def take_sample(self, second: float) -> None:
-        """One sample."""
+        """Adds a sample."""
         ends = self._log.end_offsets(status_topic(self._name))
         self._batches += read_statuses(self._log, self._name, self._status_ends)
         self._status_ends = ends
@@ -185,7 +185,7 @@ class RunObserver:
         )
 
     def figures(self, jobs: Sequence[str], *, scale: float, on: str, kind: str, seconds: float) -> Sustained:
-        """What all of it comes to."""
+        """The figures of all samples."""
         batches, spent = self._batches[1:], self._measure_cpu()
         behind = [sample.behind for sample in self._samples]
         quarter = max(1, len(self._samples) // 4)
@@ -228,7 +228,7 @@ def _median_memory(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def write_samples(found: Sustained, out: Path) -> list[Path]:
-    """The samples as CSV, and memory as a picture."""
+    """Writes the samples as CSV, and memory as SVG."""
     out.mkdir(parents=True, exist_ok=True)
     kinds = sorted({kind for sample in found.samples for kind, size in sample.memory.items() if size})
     stem = f"sustained-{found.on}-{found.log}-x{found.scale:g}"

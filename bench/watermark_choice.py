@@ -1,6 +1,6 @@
-"""What each choice of a watermark costs in delay and gains in completeness: `python -m bench.watermark_choice` writes the table anew.
+"""The delay and the completeness of each choice of a watermark: `python -m bench.watermark_choice` prints the table.
 
-An hour of a simulated city, whose lateness is that of a real one, is replayed with each choice, and compared with what really happened.
+It replays an hour of a simulated city, as late as a real one, with each choice, and compares results with the simulated truth.
 """
 
 import argparse
@@ -23,42 +23,42 @@ CHOICES = ("1s", "2s", "5s", "10s", "30s", "1m", "percentile(0.99)")
 START = 1_772_431_200_000
 """2026-03-02 08:00 in Helsinki, a Monday."""
 _RESULTS_SPAN, _BATCH_SPAN = 1_200_000, 2_000
-"""Results are looked at for twenty minutes, as they are given when events are taken every two seconds; in milliseconds."""
+"""Results of 20 minutes are compared, with a batch every 2 s; in milliseconds."""
 _STOP_TOLERANCE = 2_000
-"""How far a stop that was found may be from the true one, in milliseconds: events come once a second."""
+"""How far a detected stop may be from the true one, in milliseconds; vehicles report once a second."""
 
 
 @dataclass(frozen=True)
 class SimulatedCity:
-    """A simulated stretch: its positions in the order of arrival, and the hard stops that really happened."""
+    """Positions in the order of arrival, and the true hard stops."""
 
     positions: pl.DataFrame
     hard_stops: pl.DataFrame
     until: int
-    """Stops after this are not looked at: not all of their events have come."""
+    """Later stops are ignored, as not all of their events have arrived."""
 
 
 @dataclass(frozen=True)
 class ChoiceResult:
-    """What one choice means."""
+    """The figures of one choice."""
 
     watermark: str
     delay: float
-    """Seconds that a window is waited for after its end."""
+    """Seconds from the end of a window to its result."""
     behind: float
-    """Share of events that come behind the watermark."""
+    """Share of events that arrive behind the watermark."""
     settled: float
     """Share of results that were never corrected."""
     refused: float
-    """Share of events that came too late even for a minute's lateness, for some window."""
+    """Share of events that were late for some window, with a lateness of a minute."""
     recall: float
     """Share of real hard stops that emergency-stop found."""
     precision: float
-    """Share of what it found that was one."""
+    """Share of detected stops that are real."""
 
 
 def simulate_city(*, seconds: int, scale: float, hard_stops: float = 4.0, seed: int = 1) -> SimulatedCity:
-    """A stretch of a small city, made with its truth."""
+    """Simulates a small city, with its truth."""
     with tempfile.TemporaryDirectory() as folder:
         city = City(
             CityPlan(seed=seed, scale=scale, volume="peak", hard_stops=hard_stops),
@@ -76,7 +76,7 @@ def simulate_city(*, seconds: int, scale: float, hard_stops: float = 4.0, seed: 
 
 
 def measure_choices(city: SimulatedCity, choices: tuple[str, ...] = CHOICES) -> Iterator[ChoiceResult]:
-    """A row for each choice."""
+    """Yields the figures of each choice."""
     events = {POSITIONS.name: city.positions}
     first = city.positions.filter(pl.col("ingestion_time") < START + _RESULTS_SPAN)
     batch = max(1, len(first) * _BATCH_SPAN // _RESULTS_SPAN)
@@ -100,7 +100,7 @@ def measure_choices(city: SimulatedCity, choices: tuple[str, ...] = CHOICES) -> 
 
 
 def _delay_of(rows: pl.DataFrame, choice: str) -> int:
-    """In milliseconds; of a learned one, what it comes to when it has seen all of this."""
+    """The delay in milliseconds; for a percentile, the one of all these rows."""
     if choice.startswith("percentile"):
         lag = (pl.col("ingestion_time") - pl.col("event_time")).clip(lower_bound=0)
         return int(rows.select(lag.quantile(float(choice[11:-1]), "higher")).item())
@@ -115,7 +115,7 @@ def _share_behind(rows: pl.DataFrame, delay: int) -> float:
 
 
 def _share_settled(shown: pl.DataFrame) -> float:
-    """Of the results given on time, how many were still so in the end."""
+    """The share of on-time results that were not corrected later."""
     key = ["geocell", "window_end"]
     first = shown.filter((pl.col("timing") == "on_time") & (pl.col("op") == "+")).unique(key, keep="first")
     last = panes.latest_panes(shown, ["geocell"])
@@ -124,7 +124,7 @@ def _share_settled(shown: pl.DataFrame) -> float:
 
 
 def _count_matched(found: pl.DataFrame, truth: pl.DataFrame) -> tuple[int, int]:
-    """How many true stops were found, and how many of those found are true."""
+    """How many true stops were detected, and how many detected stops are true."""
     pairs = truth.with_row_index("true").join(found.with_row_index("found"), on="vehicle_id")
     near = (pl.col("event_time") - pl.col("stopped_at")).abs() <= _STOP_TOLERANCE
     hit = pairs.filter(near)
@@ -132,7 +132,7 @@ def _count_matched(found: pl.DataFrame, truth: pl.DataFrame) -> tuple[int, int]:
 
 
 def format_table(rows: Iterator[ChoiceResult]) -> str:
-    """As it stands on the page."""
+    """The table as Markdown."""
     lines = [
         "| watermark | results come after a window's end | events behind it | results never corrected | refused after a minute | hard stops found | of those found, real |",
         "|---|---|---|---|---|---|---|",
@@ -145,10 +145,10 @@ def format_table(rows: Iterator[ChoiceResult]) -> str:
 
 
 def main() -> None:
-    """Measures, prints the table, and puts it into the page."""
+    """Prints the table, and writes it into the page."""
     parser = argparse.ArgumentParser(prog="python -m bench.watermark_choice", description=__doc__)
-    parser.add_argument("--seconds", type=int, default=3_600, help="how long a stretch")
-    parser.add_argument("--scale", type=float, default=0.06, help="how large a city")
+    parser.add_argument("--seconds", type=int, default=3_600, help="simulated seconds")
+    parser.add_argument("--scale", type=float, default=0.06, help="size of the city; 1 is a real one")
     parser.add_argument(
         "--page", type=Path, default=None, help=f"put the table into this page, such as {PAGE}"
     )

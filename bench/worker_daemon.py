@@ -1,4 +1,4 @@
-"""The daemon of the Spark workers while they are measured: the usual one, with a stopwatch in it."""
+"""The daemon of Spark's workers with the measurement of phases (`bench.phases`) installed."""
 
 from bench import phases
 

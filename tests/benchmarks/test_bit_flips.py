@@ -7,7 +7,7 @@ import pytest
 from bench import events
 from bench.bit_flips import flip_bits
 from bench.killable_runs import settings
-from bench.verifying import make_job
+from bench.verdict import make_job
 from millrace.log import Log, OutgoingRecords, open_log
 from millrace.log.codecs.codec import encode
 from millrace.runners.local import run_local
@@ -31,7 +31,7 @@ def log(tmp_path: Path) -> Log:
 
 def test_runs_over_damaged_copies_refuse_or_are_right(log: Log, tmp_path: Path) -> None:
     lines: list[str] = []
-    outcomes = flip_bits(tmp_path / "log", tmp_path / "state", tmp_path, flips=6, seed=1, say=lines.append)
+    outcomes = flip_bits(tmp_path / "log", tmp_path / "state", tmp_path, flips=6, seed=1, report=lines.append)
     assert outcomes.total() == len(lines) == 6
     assert outcomes.keys() <= {"refused", "unharmed", "not read"}
     assert outcomes["refused"] > 0
@@ -41,6 +41,6 @@ def test_a_run_with_wrong_results_is_not_taken_for_unharmed(log: Log, tmp_path: 
     part = next(part for part, end in log.end_offsets(CELL_COUNTS.name).items() if end)
     record = log.read(CELL_COUNTS.name, part, 0, 1)
     log.append(CELL_COUNTS.name, OutgoingRecords(record.values, record.keys))
-    outcomes = flip_bits(tmp_path / "log", tmp_path / "state", tmp_path, flips=6, seed=1, say=print)
+    outcomes = flip_bits(tmp_path / "log", tmp_path / "state", tmp_path, flips=6, seed=1, report=print)
     assert outcomes["wrong"] > 0
     assert outcomes["unharmed"] == 0

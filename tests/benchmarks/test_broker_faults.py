@@ -19,7 +19,7 @@ from millrace.transit.topics import CELL_COUNTS
 
 @pytest.fixture
 def start(tmp_path: Path) -> FirstStart:
-    return FirstStart(f"embedded:{tmp_path / 'log'}", tmp_path / "home", seed=1, say=print)
+    return FirstStart(f"embedded:{tmp_path / 'log'}", tmp_path / "home", seed=1, report=print)
 
 
 def results(log: Log) -> int:
@@ -101,7 +101,7 @@ def test_after_each_fault_of_three_brokers_nothing_is_missing_doubled_or_wrong(
 ) -> None:
     lines: list[str] = []
     script = FaultPlan(hits=0, rounds=1, only=("broker", "rolling", "down", "silence", "first"))
-    verdict = inject_faults(tmp_path, three.url, three, plan=script, say=lines.append)
+    verdict = inject_faults(tmp_path, three.url, three, plan=script, report=lines.append)
     assert verdict.is_right, verdict
     for fault in ("broker killed", "rolling restart", "all brokers down", "brokers silent"):
         assert any(f"1 × {fault}; next result after" in line for line in lines), fault

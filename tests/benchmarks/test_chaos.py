@@ -19,7 +19,7 @@ def test_whatever_dies_nothing_is_missing_doubled_or_wrong(tmp_path: Path, broke
         tmp_path,
         f"{brokers.url}/chaos-{uuid.uuid4().hex[:8]}",
         plan=FaultPlan(hits=1, rounds=1),
-        say=lines.append,
+        report=lines.append,
     )
     assert (verdict.missing, verdict.duplicated, verdict.wrong) == (0, 0, 0)
     assert {f"killed at {place}" for place in fault_points.POINTS} <= {
@@ -39,7 +39,7 @@ def test_a_writer_that_went_on_while_another_took_over_is_not_overlooked(
     answers = []
 
     def ask(name: str) -> object:
-        """The marker that the new writer reads; then the old writer, not yet fenced, commits once more."""
+        """What the newcomer is told, and then the old writer, not yet aware of him, commits once more."""
         answers.append(asked(name))
         if len(answers) == 1:
             old.commit(1, {})

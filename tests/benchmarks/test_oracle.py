@@ -7,7 +7,7 @@ import pytest
 
 from bench import events
 from bench.oracle import expected_counts
-from bench.verifying import compare, make_job
+from bench.verdict import compare, make_job
 from millrace.config import Settings
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import encode

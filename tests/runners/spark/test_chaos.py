@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.chaos import kill_spark
-from bench.verifying import Verdict
+from bench.verdict import Verdict
 from millrace.devtools.brokers import Cluster
 
 pytestmark = pytest.mark.spark

@@ -1,4 +1,4 @@
-"""What a tormented run has committed, against an uninterrupted run over the same log and against an oracle that does not know the engine."""
+"""Compares what killed runs have committed with an uninterrupted run over the same log, and with an oracle that does not use the engine."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from millrace.transit.topics import CELL_COUNTS, POSITIONS
 
 
 def make_job() -> Job:
-    """vehicle-distribution, without idleness: while the query is down no clock shall decide anything, so that results can be compared.
+    """vehicle-distribution, without idle partitions: the clock must decide nothing while a run is down, or results could not be compared.
 
-    With a short lateness, so that some rows are refused: they too must come out exactly once.
+    Its lateness is short, so that some rows are late. They must be written exactly once as well.
     """
     return vehicle_distribution(idle="1000d", lateness="10s")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong with the results: all zero if nothing is."""
+    """How many results are missing, duplicated or wrong."""
 
     kills: int
     missing: int
@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether all results are right."""
         return (self.missing, self.duplicated, self.wrong) == (0, 0, 0)
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Verdict:
 
 
 def compare(log: Log, kills: int) -> Verdict:
-    """The result topic, the late rows and the dead letters against one uninterrupted run over the same log, and the last results against the oracle."""
+    """Compares results, late rows and dead letters with one uninterrupted run, and the last result of each window with the oracle."""
     panes_shown, expected = _read_results(log), _run_uninterrupted(log)
     key = ["geocell", "window_start", "window_end"]
     pane_counts = Counter(panes_shown.select(*key, "index", "op").iter_rows())
@@ -84,7 +84,7 @@ def compare(log: Log, kills: int) -> Verdict:
 
 @dataclass(frozen=True)
 class UninterruptedRun:
-    """What an uninterrupted run shows and sets aside."""
+    """The results, late rows and dead letters of an uninterrupted run."""
 
     job: str
     outputs: pl.DataFrame

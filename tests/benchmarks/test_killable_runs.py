@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.feed import feed_events
+from bench.event_feeder import feed_events
 from bench.killable_runs import JumpingClock, KillableRuns, Tally
 from millrace.errors import RunFailed
 from millrace.log import open_log
@@ -27,7 +27,7 @@ class Trial(KillableRuns):
 def trial(tmp_path: Path) -> Trial:
     log = open_log(f"embedded:{tmp_path / 'log'}")
     log.ensure(POSITIONS)
-    return Trial(log.url, tmp_path, seed=1, say=print)
+    return Trial(log.url, tmp_path, seed=1, report=print)
 
 
 @pytest.mark.slow
@@ -43,7 +43,7 @@ def test_a_run_that_ends_by_itself_is_not_taken_for_one_with_results(trial: Tria
 
 @pytest.mark.slow
 def test_a_result_is_awaited_for_a_limited_time(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.killable_runs.TIME_LIMIT", 2.0)
+    monkeypatch.setattr("bench.killable_runs.TIMEOUT", 2.0)
     with pytest.raises(RunFailed, match="no result within 2 s"):  # no events come
         trial.await_result_of_a_run()
     monkeypatch.undo()

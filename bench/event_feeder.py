@@ -1,4 +1,4 @@
-"""Lets events flow into a log while something is done to those who read it."""
+"""Appends events to a log in the background, while faults are injected into the runs that read it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class EventFeeder(BackgroundThread):
         self._log, self._vehicles, self._seed, self._pace = log, vehicles, seed, pace
 
     def do_work(self) -> None:
-        """A second's worth of events every `pace` seconds."""
+        """Appends one second of events every `pace` seconds."""
         for number, part in enumerate(self._make_batches()):
             if self.stop_requested.wait(self._pace):
                 return
@@ -45,7 +45,7 @@ class EventFeeder(BackgroundThread):
             yield from rows.iter_slices(self._vehicles)
 
     def finish(self) -> None:
-        """Returns when the last event is in the log; raises what ended the thread before, if anything did."""
+        """Stops, and returns when the last event is in the log. Raises the error of the thread, if there was one."""
         self.stop_requested.set()
         self.join()
         if self.problem is not None:
@@ -54,7 +54,7 @@ class EventFeeder(BackgroundThread):
 
 @contextlib.contextmanager
 def feed_events(log: Log, *, vehicles: int, seed: int, pace: float) -> Iterator[EventFeeder]:
-    """A feeder that is at work inside of the block. What went wrong in it is raised when the block is left."""
+    """A feeder that appends while the block runs. Its error, if there was one, is raised at the end of the block."""
     feeder = EventFeeder(log, vehicles=vehicles, seed=seed, pace=pace)
     with run_in_background(feeder):
         yield feeder

@@ -1,4 +1,4 @@
-"""A script says which faults are inflicted on a run, how often, and in which order."""
+"""A plan says which faults are inflicted on a run, how often, and in which order."""
 
 import os
 import re
@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 
 from bench import chaos
-from bench.feed import feed_events
+from bench.event_feeder import feed_events
 from bench.local_chaos import KINDS, STEPS, FaultInjector, FaultPlan, plan_faults
 from millrace.devtools.brokers import BrokerNode, Cluster
 from millrace.log import fault_points, open_log
 from millrace.transit.topics import POSITIONS
 
 
-def kinds(tmp_path: Path, script: FaultPlan, *, brokers: int, disk: bool = True) -> Counter[str]:
+def kinds(tmp_path: Path, plan: FaultPlan, *, brokers: int, disk: bool = True) -> Counter[str]:
     """How often each kind is inflicted on a run over an embedded log, as if it were one over so many brokers."""
     cluster = (
         Cluster(tmp_path, "id", tuple(BrokerNode(number, 1, 2) for number in range(brokers)))
         if brokers
         else None
     )
-    assassin = FaultInjector(f"embedded:{tmp_path / 'log'}", tmp_path, cluster, seed=1, say=print)
-    return Counter(kind for kind, _ in plan_faults(assassin, script, tmp_path if disk else None))
+    injector = FaultInjector(f"embedded:{tmp_path / 'log'}", tmp_path, cluster, seed=1, report=print)
+    return Counter(kind for kind, _ in plan_faults(injector, plan, tmp_path if disk else None))
 
 
 @pytest.mark.skipif(
@@ -52,8 +52,8 @@ def test_a_script_may_name_the_only_kinds_of_fault(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_inflicts_the_same_faults_in_the_same_order(tmp_path: Path) -> None:
-    assassin = FaultInjector(f"embedded:{tmp_path / 'log'}", tmp_path, None, seed=1, say=print)
-    orders = [[kind for kind, _ in plan_faults(assassin, FaultPlan(5, 5, seed), None)] for seed in (1, 1, 2)]
+    injector = FaultInjector(f"embedded:{tmp_path / 'log'}", tmp_path, None, seed=1, report=print)
+    orders = [[kind for kind, _ in plan_faults(injector, FaultPlan(5, 5, seed), None)] for seed in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2]
 
 
@@ -70,10 +70,10 @@ def test_a_kind_of_fault_that_is_unknown_is_refused_by_name(
 def test_each_jump_of_the_clock_is_noticed_and_results_go_on(tmp_path: Path) -> None:
     log = open_log(f"embedded:{tmp_path / 'log'}")
     log.ensure(POSITIONS)
-    assassin = FaultInjector(log.url, tmp_path, None, seed=1, say=print)
+    injector = FaultInjector(log.url, tmp_path, None, seed=1, report=print)
     with feed_events(log, vehicles=20, seed=1, pace=0.1):
-        assassin.make_clock_jump()
-        assassin.make_clock_jump()
-    assert assassin.tally.faults == {"clock jumped": 2}
+        injector.make_clock_jump()
+        injector.make_clock_jump()
+    assert injector.tally.faults == {"clock jumped": 2}
     noticed = re.findall(r"jumped (?:30d|29d23h59m)\w* ahead", (tmp_path / "state.log").read_text())
     assert len(noticed) == 2, "each is 30 days ahead of the one before, give or take what passed meanwhile"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.feed import EventFeeder, feed_events
+from bench.event_feeder import EventFeeder, feed_events
 from log.conftest import within
 from millrace.errors import TopicMissing
 from millrace.log import open_log
