@@ -49,20 +49,25 @@ def settings(url: str, state: Path) -> Settings:
 
 @dataclass
 class JumpingClock:
-    """A wall clock that is ahead by `jump` for a second, beginning one second after its first reading."""
+    """A wall clock that is ahead by `jump` for a second, beginning one second after its first reading.
+
+    The first two readings are never ahead: a run compares the clock with earlier readings, so it could not notice that jump.
+    """
 
     jump: int
     wall: Callable[[], int]
     elapsed: Callable[[], int]
     _started_at: int | None = None
     _has_jumped: bool = False
+    _readings: int = 0
 
     def __call__(self) -> int:
-        """The time. The first reading after that second begins is always ahead, even if it comes late."""
+        """The time. The first reading after that second begins is ahead, even if it comes late."""
+        self._readings += 1
         now = self.elapsed()
         self._started_at = now if self._started_at is None else self._started_at
         passed = now - self._started_at
-        if passed < 1_000 or (self._has_jumped and passed >= 2_000):
+        if self._readings <= 2 or passed < 1_000 or (self._has_jumped and passed >= 2_000):
             return self.wall()
         self._has_jumped = True
         return self.wall() + self.jump
