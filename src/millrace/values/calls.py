@@ -1,7 +1,8 @@
-"""A wrong call of the public API ends in one line, whatever went wrong behind it.
+"""Errors of wrong calls of the public API: one line each, whatever failed inside.
 
-What is likely to be mistaken is checked where it is taken, by value and remedy. This is the last resort for the rest: an error of Python's or polars'
-that a wrong argument causes somewhere inside becomes a `DefinitionError` that names the call; the cause stays attached.
+Likely mistakes are checked where the argument is used, with value and remedy. This module is the last resort for the rest: an error of
+Python or polars that a wrong argument causes somewhere inside becomes a `DefinitionError` that names the call, with the error as its
+cause.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ _shortener.maxstring = _shortener.maxother = 60
 
 
 class NoSuchMethod(DefinitionError, AttributeError):
-    """A step that exists, but not here."""
+    """A method that exists, but not on this class."""
 
 
 class UserCodeExit(RuntimeError):
-    """What a user's code raised that is not an ordinary error: `sys.exit()`, or a panic of a Rust library. It must not end what called it."""
+    """Stands for a BaseException of user code, such as `sys.exit()` or a panic of a Rust library, which must not end the caller."""
 
 
 def to_ordinary_error(error: BaseException) -> UserCodeExit:
-    """The same as an ordinary error."""
+    """The error as an ordinary exception."""
     message = str(error).strip().partition("\n")[0]
     ordinary = UserCodeExit(f"{type(error).__name__}: {message}" if message else type(error).__name__)
     for note in getattr(error, "__notes__", []):
@@ -41,7 +42,7 @@ def to_ordinary_error(error: BaseException) -> UserCodeExit:
 
 @contextmanager
 def ordinary_errors() -> Iterator[None]:
-    """Around a user's code: whatever it raises is an ordinary error. Only the user himself interrupts a run."""
+    """Surrounds user code: what it raises becomes an ordinary error, except KeyboardInterrupt, which the user causes."""
     try:
         yield
     except (Exception, KeyboardInterrupt, GeneratorExit):
@@ -51,12 +52,12 @@ def ordinary_errors() -> Iterator[None]:
 
 
 def describe_error(error: Exception) -> str:
-    """What a user's code raised, with its type."""
+    """The text of an error of user code, with its type."""
     return str(error) if isinstance(error, UserCodeExit) else f"{type(error).__name__}: {error}"
 
 
 def explain_errors(cls: type[T]) -> type[T]:
-    """A class whose public methods, when called wrongly, say so in one line."""
+    """Class decorator: wrong calls of public methods raise errors of one line."""
     for name, value in list(vars(cls).items()):
         if inspect.isfunction(value) and (not name.startswith("_") or name in _SPECIAL):
             label = cls.__name__ if name == "__init__" else f"{cls.__name__}.{name}"
@@ -65,13 +66,13 @@ def explain_errors(cls: type[T]) -> type[T]:
 
 
 def explain_errors_of(module: dict[str, Any], *names: str) -> None:
-    """The same for functions of a module, given its globals."""
+    """The same for functions of a module, named in its globals."""
     for name in names:
         module[name] = explain_call_errors(module[name], name)
 
 
 def explain_call_errors(fn: Callable[..., Any], name: str, skip: int = 0) -> Callable[..., Any]:
-    """A function whose errors are of millrace's own, of one line."""
+    """The function, with errors of one line; `skip` arguments, such as self, are not shown."""
 
     @wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -93,7 +94,7 @@ def explain_call_errors(fn: Callable[..., Any], name: str, skip: int = 0) -> Cal
 
 
 def require_type(subject: str, value: object, kind: type | tuple[type, ...] | UnionType, remedy: str) -> None:
-    """Refuses an argument of another kind."""
+    """Refuses an argument of another type."""
     if not isinstance(value, kind):
         raise DefinitionError(f"{subject}: {short_repr(value)} is not {remedy}")
 
@@ -105,23 +106,23 @@ def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def require_names(subject: str, value: object) -> None:
-    """Refuses anything but names of jobs."""
+    """Refuses all but a list of names."""
     if (
         not isinstance(value, Sequence)
         or isinstance(value, str | bytes)
         or not all(isinstance(name, str) for name in value)
     ):
-        raise DefinitionError(f"{subject}: {short_repr(value)} is not a list of names; say ['name']")
+        raise DefinitionError(f"{subject}: {short_repr(value)} is not a list of names; write ['name']")
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without the rest of its report."""
+    """The first line of the text of an error that is not empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else ""
 
 
 def short_repr(value: object) -> str:
-    """A value as text, short, in one line, and whatever its own `repr` does."""
+    """A short text of a value in one line, even if its `repr` raises."""
     try:
         return " ".join(_shortener.repr(value).split())
     except Exception:  # noqa: BLE001 - a repr of a user's own may do anything

@@ -1,4 +1,4 @@
-"""What an event consists of: a protobuf message class or a dataclass, as a descriptor and as columns."""
+"""Event types: a protobuf message class or a dataclass, as a protobuf descriptor and as columns."""
 
 import dataclasses
 import types
@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from millrace.errors import DefinitionError
 
 PACKAGE = "millrace.type"
-"""The protobuf package in which messages made of dataclasses live; the class name alone tells them apart."""
+"""The protobuf package of messages made from dataclasses; they are distinguished by class name alone."""
 
 _SCALARS = {
     int: FieldDescriptorProto.TYPE_INT64,
@@ -36,7 +36,7 @@ def is_event_type(kind: object) -> bool:
 
 @lru_cache(maxsize=512)
 def descriptor(kind: type) -> Descriptor:
-    """The protobuf descriptor of a type; a dataclass's fields are numbered by their place, so new ones belong at the end."""
+    """The protobuf descriptor of a type. Fields of a dataclass are numbered in order, so new fields belong at the end."""
     if issubclass(kind, message.Message):
         return typing.cast("Descriptor", kind.DESCRIPTOR)
     file = descriptor_pb2.FileDescriptorProto(
@@ -64,14 +64,14 @@ def columns(kind: type) -> pl.Schema:
 
 
 def ptars_config() -> Any:
-    """How ptars maps messages to Arrow, everywhere: whole milliseconds do not overflow before the year 292 million."""
+    """The one configuration with which ptars maps messages to Arrow. Milliseconds do not overflow before the year 292 million."""
     import ptars
 
     return ptars.PtarsConfig(timestamp_unit="ms", duration_unit="ms", time_unit="ms", enum_repr="string")
 
 
 def signature(kind: type) -> str:
-    """The fields of a dataclass as text, by which a reordering is noticed; empty for protobuf classes, which number their own."""
+    """The fields of a dataclass as text, to detect reordering; empty for protobuf classes, whose fields have numbers."""
     if _is_message(kind):
         return ""
     return ", ".join(f"{field.name}: {_type_name(field)}" for field in descriptor(kind).fields)
@@ -119,7 +119,9 @@ def _add_field(
     else:
         raise DefinitionError(f"{kind.__name__}.{name}: {hint!r} cannot be a column; use {_ALLOWED_TYPES}")
     if optional and repeated:
-        raise DefinitionError(f"{kind.__name__}.{name}: a list is empty rather than None; leave out `| None`")
+        raise DefinitionError(
+            f"{kind.__name__}.{name}: a list cannot be None, only empty; leave out `| None`"
+        )
     if optional and field.type != FieldDescriptorProto.TYPE_MESSAGE:
         field.proto3_optional = True
         field.oneof_index = len(new_message.oneof_decl)

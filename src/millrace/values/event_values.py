@@ -1,6 +1,6 @@
-"""Single values from outside as the type of a topic wants them: a msgspec type made from the topic, and exact checks.
+"""Converts values from outside to the column types of a topic: by a msgspec type made from the topic, and exact checks.
 
-A value that does not fit is refused with the name of its column; nothing is cut, guessed or left out.
+A value that does not fit is refused with the name of its column. Nothing is truncated, guessed or dropped.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from millrace.values import event_types
 from millrace.values.function_results import INTEGER_RANGES, MAX_FLOAT32
 
 Check: TypeAlias = Callable[[Any], Any]
-"""Takes a value that is not None and returns it as a column wants it; ValueError says why it cannot."""
+"""Converts a value that is not None to its column type; raises ValueError with the reason."""
 
 _MAX_EXACT_FLOAT = 2**53
-"""Below this a float is every whole number; from there on it may be another one than was written."""
+"""Below this, every whole number is a float. From here on a float may differ from the number that was written."""
 
 
 class InvalidValue(Exception):
@@ -29,10 +29,10 @@ class InvalidValue(Exception):
 
 
 class RowDecoder:
-    """What rows of one type look like, and how they are read."""
+    """Decodes rows of one event type."""
 
     def __init__(self, kind: type, extra: str | None = None) -> None:
-        """`extra`: a column besides those of the type that may hold anything, such as the time."""
+        """`extra` is an additional column of any type, such as the time."""
         descriptor = event_types.descriptor(kind)
         self.schema = event_types.columns(kind)
         self.names = tuple(self.schema)
@@ -60,16 +60,16 @@ class RowDecoder:
         self._decode = msgspec.json.Decoder(self.type).decode
 
     def decode(self, line: bytes) -> Any:
-        """A row of a JSON object; Misfit, or the decoder's own error where it is not JSON in UTF-8."""
+        """The row in a JSON object. Raises InvalidValue, or the error of the decoder where it is not JSON in UTF-8."""
         if not line.isascii():
-            line.decode()  # msgspec does not look into values that it passes over
+            line.decode()  # msgspec does not check values that it skips
         try:
             return self._check_row(self._decode(line))
         except msgspec.ValidationError as error:
             raise InvalidValue(self._name_column(error, msgspec.json.decode(line))) from error
 
     def convert(self, values: Mapping[str, Any]) -> Any:
-        """A row of Python values; Misfit where one does not fit."""
+        """The row of Python values; raises InvalidValue."""
         try:
             return self._check_row(msgspec.convert(values, self.type))
         except msgspec.ValidationError as error:
@@ -79,7 +79,7 @@ class RowDecoder:
             raise InvalidValue(self._name_column(error, values)) from error
 
     def convert_one(self, name: str, value: Any) -> Any:
-        """A single value as its column wants it, null being allowed; Misfit where it does not fit."""
+        """A single value, or null, converted to the type of its column; raises InvalidValue."""
         plain, check = _to_python(value), self._single_checks[name]
         if plain is None:
             return None
@@ -89,16 +89,16 @@ class RowDecoder:
             raise InvalidValue(f"column {name!r}: {error}") from error
 
     def get(self, row: Any, name: str) -> Any:
-        """A value of a row; None where it has none."""
+        """The value of a column in a row; None where it is missing."""
         found = getattr(row, self.attribute_names[name])
         return None if found is msgspec.UNSET else found
 
     def is_empty(self, row: Any) -> bool:
-        """Whether a row has none of the columns of the type."""
+        """Whether a row has no column of the type."""
         return all(getattr(row, self.attribute_names[name]) is msgspec.UNSET for name in self.names)
 
     def columns(self, rows: Sequence[Any]) -> dict[str, pl.Series]:
-        """The rows as columns."""
+        """The rows as polars columns."""
         return {
             name: pl.Series(name, [self.get(row, name) for row in rows], dtype, strict=True)
             for name, dtype in self.schema.items()
@@ -130,12 +130,12 @@ class RowDecoder:
 
 @lru_cache(maxsize=512)
 def row_decoder(kind: type, extra: str | None = None) -> RowDecoder:
-    """The shape of an event type."""
+    """The cached decoder of an event type."""
     return RowDecoder(kind, extra)
 
 
 def is_required(field: FieldDescriptor) -> bool:
-    """Whether a field must have a value: a single one that is not declared optional."""
+    """Whether a field must have a value: it is neither repeated nor optional."""
     return not field.has_presence and not field.is_repeated
 
 
@@ -147,7 +147,7 @@ def _msgspec_member(field: FieldDescriptor, dtype: Any) -> Any:
 
 
 def _msgspec_hint(dtype: Any) -> Any:
-    """What msgspec checks by itself; the rest is Any, and checked by `_check`."""
+    """The type that msgspec checks; Any where `_make_check` does."""
     if dtype.base_type() in INTEGER_RANGES:
         return int | float
     if dtype.is_float():
@@ -157,7 +157,7 @@ def _msgspec_hint(dtype: Any) -> Any:
 
 
 def _rename_members(members: Sequence[Any]) -> list[Any]:
-    """Under names that Python allows, whatever fields and columns are called."""
+    """Members with names that are valid in Python, whatever the names of columns are."""
     return [(f"f{index}", *rest) for index, (_, *rest) in enumerate(members)]
 
 
@@ -166,7 +166,7 @@ def _member_names(members: Sequence[Any]) -> dict[str, str]:
 
 
 def _make_check(field: FieldDescriptor, dtype: Any) -> Check | None:
-    """What msgspec does not check by itself; None where it checks all."""
+    """The check that msgspec does not do; None where it does all."""
     if field.is_repeated:
         return _make_list_check(field, dtype.inner)
     return _make_single_check(field, dtype)
@@ -187,7 +187,7 @@ def _make_single_check(field: FieldDescriptor, dtype: Any) -> Check | None:
 
 
 def _make_inner_check(field: FieldDescriptor, dtype: Any) -> Check:
-    """Like `_single_check`, for values that msgspec has not looked at."""
+    """Like `_make_single_check`, for values that msgspec has not checked."""
     check = _make_single_check(field, dtype)
     if check is not None and dtype != pl.Float32:
         return check
@@ -217,7 +217,7 @@ def _make_struct_check(field: FieldDescriptor, dtype: pl.Struct) -> Check:
     assert field.message_type is not None
     inner = {member.name: member for member in field.message_type.fields}
     if not set(inner) >= {member.name for member in dtype.fields}:
-        return lambda value: value  # a well-known type with columns of its own
+        return lambda value: value  # a well-known type, whose columns differ from its fields
     checks: dict[str, Check] = {}
     for member in dtype.fields:
         member_field = inner[member.name]
@@ -306,7 +306,7 @@ def _to_datetime(value: Any) -> Any:
 
 
 def _to_python(value: Any) -> Any:
-    """A scalar of numpy as Python has it; a tuple as a list."""
+    """A numpy scalar as a Python value; others unchanged."""
     return (
         value.item()
         if type(value).__module__ == "numpy" and hasattr(value, "item") and not getattr(value, "shape", ())

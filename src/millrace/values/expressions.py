@@ -1,7 +1,7 @@
-"""Columns and expressions as a user gives them: names, lists and polars expressions become one flat list.
+"""Columns and expressions as users write them: names, lists and polars expressions become one flat list.
 
-A row is judged by itself, because batches are cut anywhere: `total = sum("amount")` over a batch of three rows and over two batches would
-be two answers. So expressions that look across rows are refused when the job is defined.
+Batches may be cut anywhere, so an expression must be elementwise: the sum of `amount` over one batch of three rows differs from the
+sums over two batches of them. Expressions that look across rows are refused when the job is defined.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REMEDY = (
 
 
 def flatten(arguments: Iterable[Any]) -> list[Any]:
-    """The arguments with lists, tuples and generators of them opened."""
+    """The arguments as one list; lists, tuples and generators among them are flattened."""
     flat: list[Any] = []
     for argument in arguments:
         is_group = isinstance(argument, Iterable) and not isinstance(
@@ -41,7 +41,7 @@ def flatten(arguments: Iterable[Any]) -> list[Any]:
 def to_expressions(
     method: str, columns: Iterable[Any], named: Mapping[str, Any] | None = None
 ) -> list[pl.Expr]:
-    """What polars would make of the same arguments: text is a column, a plain value is a constant."""
+    """The arguments as expressions, by the rules of polars: text is a column, a plain value a constant."""
     unnamed = [_to_expression(method, argument, "") for argument in flatten(columns)]
     return [
         *unnamed,
@@ -53,11 +53,11 @@ def to_expressions(
 
 
 def to_conditions(method: str, arguments: Iterable[Any], equalities: Mapping[str, Any]) -> list[pl.Expr]:
-    """Conditions of a filter: boolean columns and expressions, and columns that equal a plain value."""
+    """The conditions of a filter: boolean columns and expressions, and columns equal to a plain value."""
     for name, value in equalities.items():
         if not isinstance(value, _CONSTANT_TYPES):
             raise DefinitionError(
-                f"{method}({name}={value!r}): a column is compared with a plain value; give an expression without a name"
+                f"{method}({name}={value!r}): only plain values can be compared this way; give an expression without a name"
             )
     arguments = flatten(arguments)
     for argument in arguments:
@@ -74,7 +74,7 @@ def to_conditions(method: str, arguments: Iterable[Any], equalities: Mapping[str
 def column_names(
     method: str, arguments: Iterable[Any], remedy: str = "with_columns(name=...) makes a column of it first"
 ) -> tuple[str, ...]:
-    """Names of columns, given as text, as `pl.col("name")`, or as lists of these."""
+    """The names of columns given as text, `pl.col("name")` or lists of these."""
     found_names: list[str] = []
     for argument in flatten(arguments):
         is_column = (
@@ -89,7 +89,7 @@ def column_names(
 
 
 def check_elementwise(description: str, exprs: Iterable[pl.Expr], schema: Mapping[str, Any]) -> None:
-    """Refuses expressions whose value for a row depends on other rows, which batches may or may not hold."""
+    """Refuses expressions whose value for a row depends on other rows."""
     for expr in exprs:
         if not is_elementwise(expr, schema):
             raise DefinitionError(
@@ -100,8 +100,9 @@ def check_elementwise(description: str, exprs: Iterable[pl.Expr], schema: Mappin
 def is_elementwise(expr: pl.Expr, schema: Mapping[str, Any]) -> bool:
     """Whether the value for a row depends on that row alone.
 
-    Polars' optimizer knows: it moves a filter before an expression only if the expression does not notice which rows are there.
-    (`Expr.meta.is_row_separable` looks at the outermost function only: it takes `x - x.mean()` for separable.)
+    The optimizer of polars knows: it moves a filter before an expression only if the expression does not depend on other rows. So the
+    plan of the expression followed by a filter tells. (`Expr.meta.is_row_separable` looks only at the outermost function: it considers
+    `x - x.mean()` separable.)
     """
     if _has_constant_aggregate(str(expr)):
         return False
@@ -113,7 +114,7 @@ def is_elementwise(expr: pl.Expr, schema: Mapping[str, Any]) -> bool:
 
 
 def _has_constant_aggregate(text: str) -> bool:
-    """Whether lists are aggregated to a constant, of which polars makes a value for each element, not for each row."""
+    """Whether a list is aggregated to a constant: polars computes that per element, not per row."""
     for call in re.finditer(r"\.(?:list|arr)\.agg\(", text):
         depth, end = 1, call.end()
         while depth and end < len(text):
@@ -133,7 +134,7 @@ def _to_expression(method: str, argument: Any, name: str) -> pl.Expr:
         return pl.lit(argument)
     if argument is None:
         raise DefinitionError(
-            f"{method}({name}None) has no type; say which column it is: pl.lit(None, pl.String)"
+            f"{method}({name}None) has no type; use pl.lit(None, pl.String), or another type"
         )
     if hasattr(argument, "then") and hasattr(argument, "when"):
         return _to_expression(method, argument.otherwise(None), name)
@@ -143,7 +144,7 @@ def _to_expression(method: str, argument: Any, name: str) -> pl.Expr:
 
 
 def _short_text(value: object) -> str:
-    """In one line, and not endless."""
+    """In one line of at most 120 characters."""
     text = " ".join((str(value) if isinstance(value, pl.Expr) else repr(value)).split())
     return text if len(text) <= 120 else f"{text[:117]}..."
 
@@ -151,7 +152,7 @@ def _short_text(value: object) -> str:
 def build_select(
     exprs: Sequence[pl.Expr], names: frozenset[str], carried: frozenset[str], internal: Collection[str]
 ) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """A step that keeps `made`, called `names`, and the columns that always `stay`; `pl.all()` is the columns that a user sees."""
+    """A step that selects expressions (`names` are their columns) and `carried` columns. `pl.all()` excludes `internal` columns."""
 
     def select(frame: pl.DataFrame) -> pl.DataFrame:
         carried_names = [column for column in frame.columns if column in carried and column not in names]
@@ -170,7 +171,7 @@ def build_select(
 def build_with_columns(
     exprs: Sequence[pl.Expr], internal: Collection[str]
 ) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """A step that adds or replaces columns."""
+    """A step that adds or replaces columns. `pl.all()` excludes `internal` columns."""
 
     def add(frame: pl.DataFrame) -> pl.DataFrame:
         if not any(expr.meta.has_multiple_outputs() for expr in exprs):
@@ -182,7 +183,7 @@ def build_with_columns(
 
 
 def check_event_times(step: Callable[[pl.DataFrame], Any], text: str) -> Callable[[pl.DataFrame], Any]:
-    """A step that may give rows another `event_time`: a row without one would be in no window, and refused by none."""
+    """Checks the result of a step that may change `event_time`: a row without it would silently be in no window."""
 
     def checked_step(frame: pl.DataFrame) -> Any:
         result = step(frame)
@@ -192,7 +193,7 @@ def check_event_times(step: Callable[[pl.DataFrame], Any], text: str) -> Callabl
             and (nulls := result["event_time"].null_count())
         ):
             raise InputError(
-                f"{text}: {nulls} rows have no event_time, so they have no place in time; filter them out or fill it"
+                f"{text}: {nulls} rows have no event_time, so they belong to no window; filter them out or fill it"
             )
         return result
 
@@ -200,9 +201,9 @@ def check_event_times(step: Callable[[pl.DataFrame], Any], text: str) -> Callabl
 
 
 def mix_bits(numbers: pl.Expr) -> pl.Expr:
-    """Numbers whose every bit depends on every bit of those given (the finalizer of splitmix64), so that any remainder is spread evenly.
+    """Hashes of numbers (the finalizer of splitmix64): each bit depends on all bits, so any remainder is spread evenly.
 
-    Times are often whole seconds or minutes: multiples of 1,000 or 60,000, whose remainders alone leave most buckets empty.
+    Times are often whole seconds or minutes. As multiples of 1,000 or 60,000 they would leave most buckets empty.
     """
     bits = numbers.cast(pl.Int64).reinterpret(signed=False)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

@@ -1,7 +1,8 @@
-"""What a user's Python code answers as a column of the type it declared: exactly, or refused.
+"""Converts the results of user functions to columns of their declared types: exactly, or they are refused.
 
-A frame made of rows cuts silently: polars makes 3 of 3.7 in an Int64 column, and null of 2**63. So functions whose rows become columns
-(`flat_map`, `lookup`, structs that a processor emits) go through here. What keeps its value is converted: 3.0 and "3" are whole numbers.
+A frame made from rows loses values silently: in an Int64 column polars turns 3.7 into 3, and 2**63 into null. So results of functions
+that become columns (`flat_map`, `lookup`, structs that a processor emits) are converted here. A conversion that keeps the value is
+allowed: 3.0 and "3" become the whole number 3.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ MAX_FLOAT32 = float.fromhex("0x1.fffffep127")
 
 
 def to_series(name: str, values: Iterable[Any], dtype: Any) -> pl.Series:
-    """Values as a column; ValueError names the column and the value."""
+    """The values as a column; raises ValueError with the column and the value."""
     return pl.Series(name, [fit(name, value, dtype) for value in values], dtype, strict=False)
 
 
 def fit(name: str, value: Any, dtype: Any) -> Any:
-    """One value as a column of this type takes it; ValueError names the column and the value."""
+    """A value converted to the type of a column; raises ValueError with the column and the value."""
     try:
         return _fit(value, dtype)
     except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
