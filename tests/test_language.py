@@ -157,12 +157,8 @@ def folder_of(path: Path) -> str:
 
 
 NOT_YET: dict[str, frozenset[str]] = {
-    "names": frozenset({}),
-    "phrases": frozenset(
-        {
-            "src/millrace/runners",
-        }
-    ),
+    "names": frozenset(),
+    "phrases": frozenset(),
     "messages": frozenset(),
 }
 """Folders that are not clean yet. These lists only shrink."""

@@ -25,7 +25,7 @@ _log = logging.getLogger("millrace.run")
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What is told of a batch once its results are in the log."""
+    """A batch whose results are in the log."""
 
     counts: Mapping[str, int]
     """`read`: how many events it took, and `read/TOPIC` of each topic; `written`: how many rows of results; `late/JOB` and `future/JOB`: how many rows a job refused; `upto/TOPIC`: how many it and all before it took of a topic, with what was no longer kept."""
@@ -61,7 +61,7 @@ def run(
     in `reset` (its state is dropped, and it starts at the present, as new jobs do) or in `migrate` (a function of operator, table and rows rewrites its state).
     `restore`: a savepoint from which a new state folder starts. An output topic is written by one state: another one is refused, unless it is to `take_over`.
 
-    `report` is told of each batch. Settings come from `millrace.toml` and the environment unless given; `options` change single ones: `log_url=`, `run_name=`, `spark_master=`.
+    `report` is called after each batch. Settings come from `millrace.toml` and the environment unless given; `options` change single ones: `log_url=`, `run_name=`, `spark_master=`.
     """
     from millrace.config import Settings, load
     from millrace.stream import Job

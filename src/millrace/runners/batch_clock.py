@@ -13,7 +13,7 @@ from collections.abc import Callable
 from millrace import durations
 
 JUMP_THRESHOLD = 60_000
-"""From so many milliseconds on, a difference between wall clock and elapsed time is said."""
+"""Differences of wall clock and elapsed time from this on are logged, in milliseconds."""
 
 _log = logging.getLogger("millrace.run")
 
@@ -38,7 +38,7 @@ class BatchClock:
         self._wall = wall
         self._elapsed = elapsed or (elapsed_time if wall is wall_clock else lambda: 0)
         self._anchor: tuple[int, int] | None = None
-        """What the clock said when so much time had elapsed."""
+        """The wall clock, and the elapsed time at which it was read."""
         self._is_behind = False
 
     def after(self, last: int) -> int:

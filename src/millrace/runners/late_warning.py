@@ -45,7 +45,7 @@ class LateRowMonitor:
                 self._warn(job, share)
 
     def close(self) -> None:
-        """Says what was not said yet."""
+        """Logs warnings that are due and were not logged yet."""
         for job, share in self._shares.items():
             if job not in self._warned:
                 self._warn(job, share)

@@ -22,7 +22,7 @@ def die_with_parent() -> None:
 
 
 def list_session(session: int) -> list[int]:
-    """The living processes of a session: whoever was started by its leader and has not left."""
+    """The living processes of a session: those that its leader started and that have not left it."""
     return [
         pid
         for pid, fields in _read_process_table()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 REMIND_AFTER = 10.0
-"""After so many seconds it is said what is still at work."""
+"""Seconds after which the running work is logged."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _log = logging.getLogger("millrace.run")

@@ -1,6 +1,6 @@
 """Says when a watermark stands still though events come, which partition holds it back, and what to do.
 
-A run that has read events and written nothing says so too: when it ends, and when nothing has come for a while. Whoever tries a first program
+A run that has read events and written nothing says so too: when it ends, and when nothing has come for a while. A user who tries a first program
 with a few events sees no result otherwise, and no reason.
 """
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Report = Callable[[int, Results], None]
-"""Told of each batch that is in the log."""
+"""Called for each batch that is in the log."""
 _STATE_FILE = re.compile(r"\.?(\d+)\.(?:changelog|zip)(?:\.crc)?")
 """A file of the state after as many batches, or its checksum."""
 

@@ -5,7 +5,7 @@ early. Background processes are forked from the daemon of the workers. They run 
 
 Worker and background process hand a task over by a file that is renamed. Each rename is atomic, so exactly one of two processes wins.
 
-    asked    a worker requests the task. Whoever takes the file away first reads the task: a background process, or the worker
+    asked    a worker requests the task. The process that removes the file first reads the task: a background process, or the worker
     begun    a background process reads the task. It holds a lock on the file, which the kernel releases when the process dies
     ready    the file holds the packets
 

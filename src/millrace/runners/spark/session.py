@@ -50,9 +50,9 @@ JAVA_OPTIONS = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -Xss4m"
 """The JVM only carries blocks: a simple collector and a quick compiler serve it best. Stacks are deep because Spark matches
 the text of whole Python tracebacks by a recursive pattern when a query is stopped."""
 VFORK_OPTION = "-Djdk.lang.Process.launchMechanism=VFORK"
-"""Hadoop starts a `chmod` for each file of a checkpoint and its checksum, six in a batch; Java starts each by a helper program unless told otherwise."""
+"""Hadoop starts a `chmod` for each file of a checkpoint and its checksum, six in a batch; by default Java starts each through a helper program."""
 NO_VFORK_SINCE = 26
-"""From this Java on it may not be told so."""
+"""From this version of Java on, that cannot be changed."""
 
 
 def configuration(settings: SparkSettings, *, partitions: int, scratch: Path) -> dict[str, str]:
@@ -82,7 +82,7 @@ def configuration(settings: SparkSettings, *, partitions: int, scratch: Path) ->
 
 
 def is_read_ahead_enabled(settings: SparkSettings) -> bool:
-    """Whether batches are read ahead: what is ready lies on the machine of whoever read it."""
+    """Whether batches are read ahead: the rows lie on the machine that read them."""
     return settings.read_ahead and settings.master.startswith("local")
 
 

@@ -60,7 +60,7 @@ class SourceSpec:
     """Whether a trigger, a timer or idleness waits for the clock."""
     max_tasks: int
     watermark_file: str | None = None
-    """The file in which is said how far partitions have come."""
+    """The file with the watermarks of partitions."""
     max_ahead_ms: int = 0
     """How far ahead of the others a partition may be, in milliseconds."""
     on_data_loss: OnDataLoss = "fail"
@@ -72,7 +72,7 @@ class SourceSpec:
     query_name: str | None = None
     """Of this query, under which its shares are read ahead; null: they are not."""
     one_task: bool = False
-    """Whether one task of Spark's reads all shares, one after the other, and works on them: whoever reads ahead helps it."""
+    """Whether one task of Spark's reads all shares, one after the other, and works on them: read-ahead processes help it."""
 
 
 @dataclass

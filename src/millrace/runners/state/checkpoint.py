@@ -31,7 +31,7 @@ SlotStates = dict[StageSlot, SlotState]
 
 
 class Checkpoint:
-    """Use as a context manager. Whoever holds the folder has it to himself."""
+    """Use as a context manager. Only one process can hold the folder."""
 
     def __init__(self, folder: StateFolder, plan: Plan, state_changes: StateChanges | None = None) -> None:
         """Finds out where the last run in this folder stopped, and whose it was; jobs may have joined, left or changed since, as far as wished."""

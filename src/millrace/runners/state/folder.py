@@ -59,7 +59,7 @@ class StateFolder:
 
     path: Path
     lock: int
-    """The file descriptor that holds the lock; whoever inherits it holds it too."""
+    """The file descriptor that holds the lock; a process that inherits it holds the lock too."""
 
     @property
     def is_spark(self) -> bool:
