@@ -39,7 +39,7 @@ def test_a_writer_that_went_on_while_another_took_over_is_not_overlooked(
     answers = []
 
     def ask(name: str) -> object:
-        """What the newcomer is told, and then the old writer, not yet aware of him, commits once more."""
+        """The marker that the new writer reads; then the old writer, not yet fenced, commits once more."""
         answers.append(asked(name))
         if len(answers) == 1:
             old.commit(1, {})
