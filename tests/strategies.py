@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace import aggregates, watermarks
 from millrace.aggregates import Aggregate, Reduction
-from millrace.graph import Aggregation
+from millrace.graph import Aggregation, SingleGroup
 from millrace.graph.explain import explain
 from millrace.stream import Job, Output, Stream
 from millrace.testing.model.source import SourceEvent
@@ -272,12 +272,14 @@ def aggregated(draw: st.DrawFn, stream: Stream, kinds: dict[str, str], place: in
             max_size=2,
         )
     )
+    if last and not draw(st.integers(0, 5)):
+        keys = []  # all rows are one group
     chosen = draw(st.lists(aggregate_of(kinds, last), min_size=1, max_size=3))
     named = {f"a{place}{i}": aggregate for i, (aggregate, _) in enumerate(chosen)}
     after = {key: kinds[key] for key in keys} | {f"a{place}{i}": kind for i, (_, kind) in enumerate(chosen)}
     kinds.clear()
     kinds.update(after)
-    return stream.group_by(*dict.fromkeys(keys)).aggregate(**named)
+    return (stream.group_by(*dict.fromkeys(keys)) if keys else stream).aggregate(**named)
 
 
 @st.composite
@@ -314,7 +316,7 @@ def job_of(draw: st.DrawFn, name: str, unit: int, steady: bool, anyhow: bool) ->
     length = draw(st.sampled_from([1, 1, 2, 2, 3]))
     stream = draw(first_panes(unit, kinds, steady, length == 1, anyhow))
     outputs = []
-    if isinstance(stream.node, Aggregation) and draw(st.booleans()):
+    if isinstance(stream.node, Aggregation | SingleGroup) and draw(st.booleans()):
         outputs.append(write(stream.late(), f"analytics.{name}-late"))
     for place in range(1, length):
         if draw(st.booleans()):

@@ -225,3 +225,11 @@ def test_two_operators_of_one_name_cannot_be_told_apart() -> None:
     )
     with pytest.raises(DefinitionError, match="two operators of job 'job' are named 'same'"):
         _ = mr.Job("job", stream.write(COUNTS)).operator_ids
+
+
+def test_a_join_is_named_though_its_rows_are_made_behind_it() -> None:
+    windowed = positions().select("cell", "speed")
+    joined = windowed.group_by("cell").join(windowed.group_by("cell")).named("pairs")
+    assert [*mr.Job("j", joined.select("cell", count=pl.lit(1)).write(COUNTS)).operator_ids.values()] == [
+        "j/pairs"
+    ]

@@ -76,6 +76,7 @@ class Context:
 
         Lists and dicts are copied: changing them afterwards does not change the row.
         """
+        self._require_key_state("emit")
         if to != MAIN and to not in self.side_outputs:
             raise DefinitionError(
                 f"emit(to={to!r}) names no side output, so the row would be lost; "
@@ -125,7 +126,7 @@ class Context:
     def _require_key_state(self, call: str) -> KeyState:
         if self._writable == "shared":
             raise DefinitionError(
-                f"{call}() belongs to a key, and a broadcast row has none; set it in process()"
+                f"{call}() belongs to a key, and a broadcast row has none; call it in process()"
             )
         return self._key_state
 

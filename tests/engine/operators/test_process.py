@@ -303,6 +303,12 @@ def test_only_keys_that_something_happens_to_are_written_and_old_ones_are_forgot
             ),
             "have a column of that name",
         ),
+        (
+            lambda: (
+                rows().group_by("who").process(type("To", (Everything,), {"outputs": {"to": pl.String}})())
+            ),
+            "emit\\(to=...\\) names a side output; use another name",
+        ),
         (lambda: Everything().total, "state belongs to a key"),
     ],
 )
@@ -324,6 +330,8 @@ class Wrong(Counts):
                 self.rules["a"] = 1
             case "missing":
                 ctx.emit(label="a")
+            case "elsewhere":
+                ctx.emit(label="a", number=1, to="alert")
             case _:
                 self.rules = {}  # type: ignore[assignment]  # refused at run time, too
 
@@ -334,6 +342,10 @@ class Wrong(Counts):
         ("tuple", "is tuple, which would not come back"),
         ("shared", "process_broadcast"),
         ("missing", "has the columns label, number"),
+        (
+            "elsewhere",
+            "emit\\(to='alert'\\) names no side output, so the row would be lost; .* which has none",
+        ),
         ("set", "change it in place"),
     ],
 )
@@ -429,4 +441,21 @@ def test_a_shared_list_changed_in_place_by_a_row_is_refused(on: On) -> None:
     script = Script(mr.Job("wrong", rows().group_by("who").process(ChangesRules()).write(REPORTS)), on=on)
     script.events({"who": "x", "kind": "a", "value": 1, "event_time": 1})
     with pytest.raises(DefinitionError, match="change it in process_broadcast"):
+        script.watermark(5)
+
+
+class Announces(Counts):
+    """Emits for a rule, which belongs to no key."""
+
+    def process_broadcast(self, row: dict[str, Any], ctx: Context) -> None:
+        ctx.emit(label="rule", number=1)
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_a_broadcast_row_emits_nothing_as_it_has_no_key(on: On) -> None:
+    rules = mr.read(RULES, watermark=watermarks.bounded(1))
+    job = mr.Job("announces", rows().group_by("who").process(Announces(), broadcast=rules).write(REPORTS))
+    script = Script(job, on=on)
+    script.events({"kind": "a", "least": 1, "event_time": 1}, topic=RULES)
+    with pytest.raises(DefinitionError, match=r"emit\(\) belongs to a key, .*; call it in process\(\)"):
         script.watermark(5)

@@ -54,7 +54,7 @@ def _result_type(source: pl.Schema, keys: tuple[str, ...], name: str, aggregate:
     for column in aggregate.input_columns():
         if column not in source:
             raise DefinitionError(
-                f"{name}={aggregate}: there is no column {column!r}; there are {', '.join(source)}"
+                f"{name}={aggregate}: there is no column {column!r}; there are {', '.join(name for name in source if name != graph.ALL_ROWS)}"
             )
     dtype = source[aggregate.column] if aggregate.column else pl.Null()
     aggregate.check(source)
