@@ -176,3 +176,16 @@ def test_the_documented_file_shows_every_key_and_is_valid() -> None:
         assert f"[{section}]" in text
         for key in model.model_fields:
             assert f"\n# {key} = " in text or f"\n# [{section}.{key}]" in text
+
+
+def test_an_option_changes_nothing_but_its_own_setting() -> None:
+    write(
+        '[run]\nname = "file"\n[kafka.client]\n"sasl.password" = "secret"\n[spark.conf]\n"spark.x" = "1"\n'
+        '[ingest.bus]\nconnector = "recording"\npath = "x.jsonl"\n[jobs.vehicle-distribution]\nresolution = 8'
+    )
+    loaded = config.load(env={})
+    changed = loaded.with_options(run_tick="2s")
+    assert (changed.run.tick, changed.run.name) == ("2s", "file")
+    assert changed.with_options(run_tick=loaded.run.tick) == loaded
+    assert changed.kafka.secret_variables() == {"MILLRACE_KAFKA_CLIENT_SASL_PASSWORD": "secret"}
+    assert changed.ingest["bus"].options == {"path": "x.jsonl"}

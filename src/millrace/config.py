@@ -290,10 +290,11 @@ class Settings(_Section):
             for name, value in options.items()
             if value is not None
         ]
+        # Not model_dump(): pydantic's serializer turns a Ctrl-C into an error of its own.
         current: list[_SettingEntry] = [
             (section, key, value, "settings")
-            for section, keys in self.model_dump().items()
-            for key, value in keys.items()
+            for section, keys in self
+            for key, value in (keys.items() if isinstance(keys, dict) else keys)
         ]
         return _validate_entries([*current, *overrides])
 

@@ -52,6 +52,29 @@ LineFormat = Annotated[
     Literal["jsonl", "csv"] | None,
     typer.Option(help="The format of the lines. Default: by the name of the file, otherwise jsonl."),
 ]
+BrokerUrl = Annotated[
+    str,
+    typer.Argument(metavar="URL", help="The broker: mqtts://USER@HOST:PORT, or mqtt:// without encryption."),
+]
+TopicFilters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="FILTER",
+        help="A topic to subscribe to; may be repeated. Default: the topics of the processor.",
+    ),
+]
+ClientId = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The name of this node. Default: millrace- and the host name."),
+]
+ShareGroup = Annotated[
+    str | None,
+    typer.Option(metavar="GROUP", help="Share the messages with the other nodes of this group."),
+]
+PasswordFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The file with the password of the user in URL.")
+]
 
 
 @app.callback()
@@ -75,30 +98,11 @@ def ingest(context: typer.Context, log: LogUrl = None, config: Config = None) ->
     )
 )
 def mqtt(
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL", help="The broker: mqtts://USER@HOST:PORT, or mqtt:// without encryption."
-        ),
-    ],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILTER",
-            help="A topic to subscribe to; may be repeated. Default: the topics of the processor.",
-        ),
-    ] = None,
-    client_id: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The name of this node. Default: millrace- and the host name."),
-    ] = None,
-    share: Annotated[
-        str | None,
-        typer.Option(metavar="GROUP", help="Share the messages with the other nodes of this group."),
-    ] = None,
-    password_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file with the password of the user in URL.")
-    ] = None,
+    url: BrokerUrl,
+    topic: TopicFilters = None,
+    client_id: ClientId = None,
+    share: ShareGroup = None,
+    password_file: PasswordFile = None,
     processor: Processor = "hsl",
     copies: Copies = 1,
     log: LogUrl = None,

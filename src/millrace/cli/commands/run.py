@@ -1,9 +1,8 @@
 """`millrace run`: runs jobs over the log, until stopped."""
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +16,9 @@ from millrace.cli.commands.options import (
     format_examples,
     load_settings,
 )
+
+if TYPE_CHECKING:
+    from millrace.config import Settings
 
 EXAMPLES = format_examples(
     "millrace run vehicle-distribution",
@@ -88,31 +90,16 @@ def run(
         "spark_master": master,
     }
     changes = {"retry": tuple(retry or ()), "reset": tuple(reset or ())}
-    _run(
-        jobs,
-        config,
-        overrides,
-        until_caught_up=until_caught_up,
-        restore=restore,
-        take_over=take_over,
-        **changes,
-    )
+    options = {"until_caught_up": until_caught_up, "restore": restore, "take_over": take_over, **changes}
+    _run(jobs, load_settings(config, **overrides), options)
 
 
-def _run(
-    specs: list[str] | None,
-    config: Path | None,
-    overrides: Mapping[str, object],
-    *,
-    until_caught_up: bool,
-    **options: Any,
-) -> None:
-    """Loads settings and jobs, and runs them with progress lines. `options` are those of `millrace.run`."""
+def _run(specs: list[str] | None, settings: "Settings", options: dict[str, Any]) -> None:
+    """Runs the jobs with progress lines. `options` are those of `millrace.run`."""
     from millrace import runners
     from millrace.cli.run_progress import RunProgress
     from millrace.graph.find_jobs import load_all_jobs
 
-    settings = load_settings(config, **overrides)
     names = specs or list(settings.run.jobs)
     if not names:
         raise typer.BadParameter("name at least one job, or set run.jobs in millrace.toml", param_hint="JOB")
@@ -120,10 +107,8 @@ def _run(
     progress = RunProgress()
     _log.info("running %s on %s", ", ".join(job.name for job in jobs), settings.run.on)
     try:
-        runners.run(
-            *jobs, settings=settings, until_caught_up=until_caught_up, report=progress.update, **options
-        )
+        runners.run(*jobs, settings=settings, report=progress.update, **options)
     finally:
         progress.close()
-    if until_caught_up:
+    if options["until_caught_up"]:
         _log.info("caught up: all that the log held at the start is read (%s events)", f"{progress.events:,}")

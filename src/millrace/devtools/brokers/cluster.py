@@ -106,17 +106,7 @@ def start(
     `port` is that of the first broker, the others have the next ones; 0: any free ones. Unless they are
     `detached`, brokers end with this process.
     """
-    existing = load_cluster(folder)
-    if existing is not None and existing.live_nodes():
-        raise MillraceError(
-            f"brokers run already in {folder}, at {existing.servers}; stop them with: millrace kafka down "
-            f"--folder {folder}"
-        )
-    if existing is not None and len(existing.nodes) != brokers:
-        raise MillraceError(
-            f"{folder} belongs to {len(existing.nodes)} brokers, not {brokers}; say --brokers "
-            f"{len(existing.nodes)}, or name another --folder"
-        )
+    existing = _load_stopped_cluster(folder, brokers)
     classpath = jars.classpath(jars.fetch())
     folder.mkdir(parents=True, exist_ok=True)
     broker_options = options or BrokerOptions()
@@ -132,6 +122,22 @@ def start(
         stop(cluster)
         raise
     return cluster
+
+
+def _load_stopped_cluster(folder: Path, brokers: int) -> Cluster | None:
+    """The cluster of the folder; refuses one that runs, or that has another number of brokers."""
+    existing = load_cluster(folder)
+    if existing is not None and existing.live_nodes():
+        raise MillraceError(
+            f"brokers run already in {folder}, at {existing.servers}; stop them with: millrace kafka down "
+            f"--folder {folder}"
+        )
+    if existing is not None and len(existing.nodes) != brokers:
+        raise MillraceError(
+            f"{folder} belongs to {len(existing.nodes)} brokers, not {brokers}; say --brokers "
+            f"{len(existing.nodes)}, or name another --folder"
+        )
+    return existing
 
 
 def stop(cluster: Cluster, *, timeout: float = STOP_TIMEOUT) -> int:

@@ -1,27 +1,20 @@
-"""What a view keeps and which tiles change, whatever comes late, is withdrawn or goes out of date."""
+"""The state of a view: which results it shows, and which tiles change, with late, withdrawn and outdated results."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench import markers
 from bench.city_flow import final_stop_distribution
 from bench.markers import MARKER_AREA, MARKERS
-from millrace.errors import DefinitionError
 from millrace.runners.replay import replay
-from millrace.serve.tiles import TILES_PER_SIDE, Box, InvalidRequest, tile_name, tile_of
 from millrace.serve.view_state import ViewState
-from millrace.topics import Topic
 from millrace.transit.jobs import BUILT_IN
-from millrace.transit.topics import ARRIVALS, CELL_COUNTS, EMERGENCY_STOPS, FLOWS, POSITIONS
+from millrace.transit.topics import ARRIVALS, POSITIONS
 from millrace.transit.views import VIEWS
 from millrace.views import View
 from serve.conftest import CENTRE, ESPOO, HARBOUR, T0, TAMPERE, cell_at, named, results
-
-PLACES = (CENTRE, HARBOUR, ESPOO, TAMPERE)
 
 
 def applied(*frames: pl.DataFrame) -> ViewState:
@@ -201,11 +194,6 @@ def test_a_result_that_its_view_excludes_is_not_shown_and_does_not_move_its_time
     assert (shown(cells), cells.time) == ({named(CENTRE): 5}, T0)
 
 
-def test_an_exclusion_by_an_unknown_column_is_refused() -> None:
-    with pytest.raises(DefinitionError, match=r"exclude= uses column 'speed', which topic .* does not have"):
-        replace(view("vehicle-distribution"), exclude=pl.col("speed") > 5)
-
-
 def test_only_tiles_whose_contents_differ_have_changed() -> None:
     cells = applied(results(0, {CENTRE: 3, HARBOUR: 1, ESPOO: 7}))
     first = cells.take_changes()[1]
@@ -220,120 +208,3 @@ def test_only_tiles_whose_contents_differ_have_changed() -> None:
     assert changed == first | set(snapshot.rows["tile"])
     texts = cells.encode(snapshot.rows, changed)
     assert sorted(text.count('"8') for text in texts.values()) == [0, 0, 1], "those that are empty say so"
-
-
-# Tiles and boxes
-
-
-@pytest.mark.parametrize(
-    ("latitude", "longitude", "tile"),
-    [
-        (60.1708, 24.9375, "12/2331/1185"),
-        (0.0, 0.0, "12/2048/2048"),
-        (90.0, -180.0, "12/0/0"),
-        (-90.0, 180.0, "12/0/4095"),
-    ],
-)
-def test_a_place_belongs_to_a_tile_of_the_web_mercator_map(
-    latitude: float, longitude: float, tile: str
-) -> None:
-    number = pl.select(tile_of(pl.lit(latitude), pl.lit(longitude))).item()
-    assert tile_name(number) == tile
-
-
-@given(
-    st.floats(-80, 80),
-    st.floats(-180, 179.999),
-    st.floats(-200, 200),
-    st.floats(0, 380),
-    st.floats(-85, 80),
-    st.floats(0, 5),
-)
-def test_a_box_covers_the_tiles_of_all_places_in_it(
-    latitude: float, longitude: float, west: float, span: float, south: float, height: float
-) -> None:
-    box = Box.from_degrees([west, south, west + span, south + height])
-    where = pl.DataFrame({"latitude": [latitude], "longitude": [longitude]}).with_columns(
-        tile=tile_of(pl.col("latitude"), pl.col("longitude")),
-        inside=box.contains(pl.col("latitude"), pl.col("longitude")),
-    )
-    if where["inside"][0]:
-        assert box.covered_tiles(where["tile"])
-    assert box.covered_tiles({TILES_PER_SIDE * TILES_PER_SIDE - 1}) == set(), (
-        "the last row is beyond -85 degrees"
-    )
-
-
-@pytest.mark.parametrize(
-    "text", ["", "1,2,3", "1,2,3,4,5", "a,b,c,d", "1,nan,2,3", "1,95,2,96", "1,60,2,50", "1e9,1,2e9,2"]
-)
-def test_what_is_no_box_is_refused_with_what_was_said(text: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"box="):
-        Box.parse(text)
-
-
-# Declarations
-
-
-@dataclass
-class Route:
-    geocell: int
-    to: str
-    count: int
-    latitude: str
-    longitude: float
-
-
-ROUTES = Topic("analytics.routes", Route)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (
-            {"key": "cell"},
-            "'cell' is not a column of topic 'analytics.vehicle-distribution'; it has geocell, count",
-        ),
-        ({"values": ("number",)}, "'number' is not a column"),
-        ({"values": ()}, "shows no column"),
-        ({"name": "a/b"}, "view name 'a/b'"),
-        ({"kind": "columns"}, "kind='columns' cannot be drawn; use cells, arcs, points"),
-        ({"kind": "points"}, "'latitude' is not a column"),
-        ({"topic": FLOWS, "kind": "arcs"}, "put 'to' into values="),
-        ({"every": "0s"}, "every='0s' must be longer than zero"),
-        ({"shows": "all"}, "shows='all' is not known; use 'window' or 'newest'"),
-        (
-            {"topic": EMERGENCY_STOPS, "key": "vehicle_id", "values": ("deceleration",)},
-            "'vehicle_id' of topic 'analytics.emergency-stop' is String",
-        ),
-        (
-            {"topic": EMERGENCY_STOPS, "key": "deceleration", "values": ("deceleration",)},
-            "is Float64, and an H3 cell is Int64, so nothing would be shown",
-        ),
-        (
-            {"topic": EMERGENCY_STOPS, "kind": "points", "key": "vehicle_id", "values": ("vehicle_id",)},
-            "put a number first",
-        ),
-        (
-            {"topic": ROUTES, "kind": "arcs", "values": ("count", "to")},
-            "'to' of topic 'analytics.routes' is String, and an H3 cell is Int64",
-        ),
-        (
-            {"topic": ROUTES, "kind": "points", "key": "to"},
-            "'latitude' of topic 'analytics.routes' is String, so nothing would be shown",
-        ),
-    ],
-)
-def test_a_view_that_cannot_be_is_refused(wrong: dict[str, object], message: str) -> None:
-    right = {
-        "name": "v",
-        "topic": CELL_COUNTS,
-        "title": "V",
-        "window": "30s",
-        "every": "5s",
-        "key": "geocell",
-        "values": ("count",),
-    }
-    with pytest.raises(DefinitionError) as refused:
-        View(**{**right, **wrong})  # type: ignore[arg-type]
-    assert message in str(refused.value)

@@ -1,4 +1,4 @@
-"""The live map's WebSocket: viewers get what they look at, once encoded, and the newest of it."""
+"""The hub over its WebSocket: viewers get the tiles that they look at, in the newest state, encoded once."""
 
 import json
 from contextlib import closing
