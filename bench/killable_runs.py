@@ -25,6 +25,8 @@ from millrace.errors import Fenced, LogDamaged, RunFailed, StateUnreadable
 from millrace.log import Log, fault_points, open_log
 
 RUN = "chaos"
+PRELOADED = ("bench.killable_runs", "millrace.runners.local", "millrace.log.kafka.log")
+"""Modules that are imported before runs are forked. They must start no pool of threads: it would be missing in the runs."""
 TIMEOUT = 240.0
 """Seconds that anything may take; it is enough on a machine that is busy with other work."""
 WAIT = "4m"
@@ -128,9 +130,7 @@ class KillableRuns:
     ) -> None:
         self.on_kafka = url.startswith("kafka:")
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(
-            ["bench.killable_runs", "millrace.runners.local", "millrace.log.kafka.log"]
-        )
+        self._context.set_forkserver_preload([*PRELOADED])
         self._url, self.state = url, folder / "state"
         self._log = open_log(settings(url, self.state))
         self._random = random.Random(seed)  # noqa: S311 - moments, not secrets

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import polars as pl
+from h3.api.basic_int import latlng_to_cell
 
-from millrace.geo import geocell
+from millrace.geo import DEFAULT_RESOLUTION
 from millrace.topics import Topic
 from millrace.transit.topics import (
     ARRIVALS,
@@ -87,9 +88,8 @@ class _WindowMarker:
 
 
 def _cell_of(position: GeoPosition) -> int:
-    return int(
-        pl.DataFrame([position], schema=["latitude", "longitude"], orient="row").select(geocell()).item()
-    )
+    """The cell of a position. It is computed without polars, whose threads would be missing in processes that are forked after this import."""
+    return int(latlng_to_cell(*position, DEFAULT_RESOLUTION))
 
 
 def _make_emergency_stops(start: int, end: int) -> pl.DataFrame:

@@ -1,14 +1,18 @@
 """Runs that are started to be killed: whatever ends one otherwise is not taken for success."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bench.event_feeder import feed_events
-from bench.killable_runs import JumpingClock, KillableRuns, Tally
+from bench.killable_runs import PRELOADED, JumpingClock, KillableRuns, Tally
 from millrace.errors import RunFailed
 from millrace.log import open_log
 from millrace.transit.topics import POSITIONS
+
+ROOT = Path(__file__).parents[2]
 
 
 class Trial(KillableRuns):
@@ -70,3 +74,15 @@ def test_a_clock_jumps_for_a_second_and_is_seen_to_even_if_it_was_not_asked_in_t
         moments = iter(asked)
         clock = JumpingClock(50, wall=lambda: 0, elapsed=lambda moments=moments: 7 + next(moments))  # type: ignore[misc] # bound at once
         assert [clock() for _ in asked] == seen
+
+
+@pytest.mark.slow
+def test_what_is_imported_before_runs_are_forked_starts_no_pool_of_threads() -> None:
+    """The threads of a pool are missing in a forked process, which waits for them for ever."""
+    names = "print([Path(f'/proc/self/task/{number}/comm').read_text() for number in os.listdir('/proc/self/task')])"
+    program = f"import os; from pathlib import Path; import {', '.join(PRELOADED)}; {names}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert "polars-0" not in done.stdout
+    assert "tokio" not in done.stdout
