@@ -21,8 +21,8 @@ from millrace.testing.script import OnEngine, OnModel
 from millrace.testing.transcripts import patterns as transcripts
 from millrace.testing.transcripts.pattern_jobs import ID, TIME
 from millrace.testing.transcripts.words import to_canonical_text
-from pattern_strategies import pattern_jobs
-from patterns.random_patterns import a_nested_pattern, a_pattern, some_events
+from pattern_strategies import pattern_document, pattern_jobs
+from patterns.random_patterns import some_events
 from strategies import batches, examples
 from test_engine_against_model import hold_batch, ran
 
@@ -44,7 +44,7 @@ def check_every_batch(data: st.DataObject) -> None:
 def check_matcher(data: st.DataObject) -> None:
     """A random pattern over a few events of one key: matches and timeouts come with the same batch from matcher and model."""
     chance = random.Random(data.draw(st.integers(0, 2**32)))
-    document = chance.choice((a_pattern, a_nested_pattern))(chance)
+    document = pattern_document(chance)
     try:
         transcript = transcripts.parse_document({**document, "events": some_events(chance), "expect": {}})
         matcher = Matcher(transcript.pattern, transcript.schema, (), TIME)

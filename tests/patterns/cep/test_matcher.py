@@ -196,6 +196,16 @@ def test_what_must_not_follow_a_group_binds_the_end_of_the_group(
         )
 
 
+def test_a_loop_before_a_forbidden_event_does_not_prolong_its_gap() -> None:
+    """From 4 on, no b can rule out the match of the first a, though the loop still waits; the b at 10 is too late."""
+    pattern = mr.pattern("a", A).one_or_more().not_followed_by("b", B).gap(3).within(20)
+    assert matched(pattern, frame(("x", "a", 0, 1), ("x", "b", 0, 10))) == [[1]]
+    assert matched(pattern, frame(("x", "a", 0, 1), ("x", "b", 0, 3))) == []
+    assert matched(pattern, frame(("x", "a", 0, 1), ("x", "a", 0, 10))) == [[1], [1, 10], [10]]
+    first = Matcher(pattern, SCHEMA, ("key",)).step({}, frame(("x", "a", 0, 1)), 4)
+    assert first.matches["event_time"].to_list() == [1]
+
+
 def test_keys_do_not_meet() -> None:
     rows = frame(("x", "a", 0, 1), ("y", "b", 0, 2), ("x", "b", 0, 3), ("y", "a", 0, 4))
     assert matched(mr.pattern("a", A).next("b", B), rows) == [[1, 3]]

@@ -62,6 +62,12 @@ class NfaState:
     """Whether a pending state can be reached without an event."""
     max_wait: int | None = None
     """How long after the event taken before it the state can still do something; None: without limit."""
+    settle_wait: int | None = None
+    """How long after that event a pending state with a gap is a match."""
+    settled: NfaState | None = None
+    """The same state without its pending states: where a match goes on that was complete after `settle_wait`."""
+    has_settled: bool = False
+    """Whether it is such a state."""
 
 
 ForbiddenPredicates = tuple[Predicate, ...]
@@ -113,12 +119,47 @@ class Nfa:
         self.start = self._build_parts(
             self.pattern.parts, 0, (), None, lambda _nots, _guard: self.final, PartContext()
         )
+        self._build_settled_states()
         for state in self.states:
             reachable = list(reachable_states(state))
             state.may_end = any(other.final for other in reachable)
             state.may_settle = any(other.pending for other in reachable)
             gaps = [other.gap for other in reachable if other.take is not None or other.ignore is not None]
             state.max_wait = None if not gaps or None in gaps else max(gap for gap in gaps if gap is not None)
+
+    def _build_settled_states(self) -> None:
+        """Adds a twin for each state that may settle after a gap and still wait for events after it.
+
+        In `a+ not_followed_by b gap 3` an a at t=1 is a match at t=4, while the loop waits for another a. Then the match
+        must not settle again, and a b at t=10 forbids nothing.
+        """
+        gap = self.pattern.parts[-1].gap
+        if self.pattern.parts[-1].link != "not_followed_by" or gap is None:
+            return
+        twins: dict[int, NfaState | None] = {}
+        for state in list(self.states):
+            if any(other.pending for other in reachable_states(state)):
+                state.settle_wait, state.settled = gap, self._without_pending(state, twins)
+
+    def _without_pending(self, state: NfaState, twins: dict[int, NfaState | None]) -> NfaState | None:
+        """The state without the pending ones that it may proceed to; None if nothing is left."""
+        if state.pending:
+            return None
+        if not any(other.pending for other in reachable_states(state)):
+            return state
+        if state.number not in twins:
+            targets = [
+                (predicate, self._without_pending(other, twins)) for predicate, other in state.proceeds
+            ]
+            proceeds = [(predicate, target) for predicate, target in targets if target is not None]
+            is_empty = state.take is None and state.ignore is None and not proceeds
+            fields = {
+                name: getattr(state, name) for name in ("step", "take", "to", "ignore", "stay", "nots", "gap")
+            }
+            twins[state.number] = (
+                None if is_empty else self._add_state(**fields, proceeds=proceeds, has_settled=True)
+            )
+        return twins[state.number]
 
     def _add_state(self, **fields: Any) -> NfaState:
         if len(self.states) >= 2 * MAX_STATES:

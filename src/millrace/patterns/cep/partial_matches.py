@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import heappop, heappush
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -200,8 +201,9 @@ class NfaRunner:
 
     def _deadline(self, run: PartialMatch) -> int | None:
         ends = [run.start.time + self.span] if self.span is not None else []
-        if run.state.max_wait is not None:
-            ends.append(run.tail.event.time + run.state.max_wait)
+        wait = run.state.max_wait if run.state.settle_wait is None else run.state.settle_wait
+        if wait is not None:
+            ends.append(run.tail.event.time + wait)
         return min(ends, default=None)
 
     def _pass_time(
@@ -211,16 +213,26 @@ class NfaRunner:
         if not running or (self._expires_in_order and running[0].start.time + (self.span or 0) > time):
             return running, waiting
         due = {at for run in running if (at := self._deadline(run)) is not None and at <= time}
-        for deadline in sorted(due):
+        deadlines = sorted(due)
+        while deadlines:
+            deadline = heappop(deadlines)
             alive: list[PartialMatch] = []
             completed: list[FoundMatch] = []
             others = (number for number, run in enumerate(running) if self._deadline(run) != deadline)
             first = next(others, len(running)) if self._expires_in_order else len(running)
             for run in running[:first]:
                 if self._deadline(run) == deadline:
-                    (completed if run.state.may_settle else found.timeouts).append(
-                        FoundMatch(run.tail, run.start, deadline)
-                    )
+                    if not run.state.has_settled:
+                        (completed if run.state.may_settle else found.timeouts).append(
+                            FoundMatch(run.tail, run.start, deadline)
+                        )
+                    if run.state.settled is not None:
+                        rest = run._replace(state=run.state.settled)
+                        rest_deadline = self._deadline(rest)
+                        if rest_deadline is None or rest_deadline > deadline:
+                            alive.append(rest)
+                            if rest_deadline is not None and rest_deadline <= time:
+                                heappush(deadlines, rest_deadline)
                 else:
                     alive.append(run)
             alive += running[first:]

@@ -105,7 +105,7 @@ def forbidden_after_part(
     is_behind_optional = False
     for part in parts:
         if part.is_negative:
-            found.append(ForbiddenNext(part, is_behind_optional))
+            found.append(ForbiddenNext(part, is_behind_optional, gap=part.gap))
             is_behind_optional = is_behind_optional or part.link == "not_next"
         elif part.is_skippable:
             is_behind_optional = True
@@ -176,11 +176,10 @@ def forbidden_beside_loop(
 
     An event that a greedy loop keeps is not forbidden.
     """
+    loop = next((guard.part for guard in guards_of_loop(part)), None)
     return tuple(
         stop._replace(
-            unless_kept_by=part
-            if part.greedy and (stop.is_behind_optional or stop.part.link == "not_next")
-            else None
+            unless_kept_by=loop if stop.is_behind_optional or stop.part.link == "not_next" else None
         )
         for stop in forbidden_after
     )
