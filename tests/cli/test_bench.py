@@ -45,4 +45,20 @@ def test_benchmarks_of_a_checkout_are_found_from_any_folder(tmp_path: Path) -> N
         text=True,
     )
     assert ended.returncode == 1
-    assert "fraud: no markers are known for this job" in ended.stderr
+    assert "fraud: there is no marker for this job" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_package_that_lies_in_no_checkout_asks_for_one(tmp_path: Path) -> None:
+    package = tmp_path / "lib" / "python3" / "site-packages"
+    package.mkdir(parents=True)
+    (package / "millrace").symlink_to(bench.CHECKOUT / "src" / "millrace")
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "millrace.cli.main", "bench", "engine"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("error: millrace bench needs a checkout of millrace")

@@ -1,4 +1,15 @@
-"""Connector → processor → log. A batch is acknowledged only after the log has it."""
+"""Connector → processor → log. A batch is acknowledged only after the log has it.
+
+So no message is lost, and some may be written twice. Example: a batch of messages 1 to 3, of which 2 is
+malformed.
+
+    1. message 2 is appended to dead.<topic>
+    2. messages 1 and 3 are appended to the topic
+    3. messages 1 to 3 are acknowledged
+
+After a crash between two of these steps, the source delivers 1 to 3 again, and steps 1 and 2 are repeated.
+Jobs that have to count each event once therefore begin with `deduplicate`.
+"""
 
 import signal
 import threading

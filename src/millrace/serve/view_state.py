@@ -34,12 +34,19 @@ class ViewState:
 
     The last pane of each key and window counts. `publish` decides which of these are shown:
 
-    - `shows="window"`: those of the newest complete window, and no others. A window is complete when one of
-      its panes is
-      not early: the engine fires a window for all keys in one batch. Panes of newer windows are kept until
-    theirs is complete.
-    - `shows="newest"`: of each key the newest that holds, unless it ended more than `every` and five seconds
-      before the newest of all.
+    - `shows="window"`: those of the newest complete window. A window is complete when one of its panes is not
+      early, because the engine fires a window for all keys in one batch. Panes of newer windows wait.
+    - `shows="newest"`: the newest of each key, until it ended more than `every` and five seconds before the
+      newest of all.
+
+    Example with `shows="window"`, windows of 10 s; `a=3` is the pane of key a.
+
+        window end   pane             shown afterwards
+        10 s         a=3, on time     a=3
+        20 s         a=1, early       a=3            the window of 20 s is not complete
+        10 s         a=4, late        a=4            a correction of the shown window
+        20 s         b=2, on time     a=1, b=2       complete, so its early panes count as well
+        10 s         a=5, late        a=1, b=2       an older window changes nothing
     """
 
     def __init__(self, view: View) -> None:

@@ -97,3 +97,11 @@ def test_the_wheel_alone_shows_the_map_on_spark(
         running.until_map()
         assert running.cells()
         assert running.ends() == 130
+
+
+@pytest.mark.wheel
+def test_the_wheel_says_that_benchmarks_need_a_checkout(environment: Path, tmp_path: Path) -> None:
+    command = [str(environment), "-m", "millrace.cli.main", "bench", "engine"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=plain())
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: millrace bench needs a checkout of millrace")
