@@ -60,8 +60,6 @@ class Wait(NamedTuple):
     take_number: int
     has_passed_event: bool
     """Whether it passed over an event there."""
-    deadline: int | None
-    """The event time at which it expires."""
     until: Moment | None
     """When it stopped waiting; None if it still does."""
     is_match_when_over: bool = False
@@ -132,9 +130,6 @@ class PatternDefinition:
         for choice in self._go_through_parts(self.pattern.parts, 0, EventChoice(), PartConstraints()):
             if not choice.path or (choice.is_over and end.is_negative):
                 continue
-            if choice.is_blocked and end.is_negative:
-                self._note_blocked_wait(choice, end.gap)
-                continue
             if end.link == "not_next":
                 yield from self._match_unless_next(choice, end)
             elif end.link == "not_followed_by":
@@ -146,8 +141,9 @@ class PatternDefinition:
         after = choice.last + 1
         if self._stops_waiting(choice, after, None):
             return
-        self._note_wait(choice, None, Moment(after, is_event=True))
-        if not self.answers.holds(end.where, after, choice.path) and not self._is_kept(choice, after):
+        self._note_wait(choice, after, Moment(after, is_event=True))
+        is_kept = choice.is_blocked or self._is_kept(choice, after)
+        if not is_kept and not self.answers.holds(end.where, after, choice.path):
             yield CertainMatch(choice.path, Moment(after, is_event=True))
 
     def _match_unless_followed(self, choice: EventChoice, end: PatternPart) -> Iterator[CertainMatch]:
@@ -158,11 +154,12 @@ class PatternDefinition:
                     yield CertainMatch(choice.path, Moment(event, is_event=False, time=deadline))
                 return
             if (
-                self.answers.holds(end.where, event, choice.path)
+                choice.is_blocked
+                or self.answers.holds(end.where, event, choice.path)
                 or self._is_forbidden(choice, event)
                 or self._is_kept(choice, event)
             ):
-                self._note_wait(choice, end.gap, Moment(event, is_event=True))
+                self._note_wait(choice, event, Moment(event, is_event=True))
                 return
 
     def _is_in_time(self, choice: EventChoice, event: int) -> bool:
@@ -179,35 +176,14 @@ class PatternDefinition:
         if not is_missing and (deadline is None or self._time_of(event) < deadline):
             return False
         until = None if deadline is None else Moment(event, is_event=False, time=deadline)
-        self._note_wait(choice, gap, until, event, is_match_when_over=is_match_when_over)
+        self._note_wait(choice, event, until, is_match_when_over=is_match_when_over)
         return True
 
-    def _note_blocked_wait(self, choice: EventChoice, gap: int | None) -> None:
-        """Notes a choice that the next event ends, unless it expires before."""
-        after = choice.last + 1
-        if not self._stops_waiting(choice, after, gap):
-            self._note_wait(choice, gap, Moment(after, is_event=True))
-
     def _note_wait(
-        self,
-        choice: EventChoice,
-        gap: int | None,
-        until: Moment | None,
-        event: int | None = None,
-        *,
-        is_match_when_over: bool = False,
+        self, choice: EventChoice, event: int, until: Moment | None, *, is_match_when_over: bool = False
     ) -> None:
-        reached = until.event if event is None and until is not None else event or 0
-        self.waits.append(
-            Wait(
-                choice.path,
-                choice.take_number,
-                reached > choice.last + 1,
-                self._deadline(choice, gap),
-                until,
-                is_match_when_over,
-            )
-        )
+        has_passed_event = event > choice.last + 1
+        self.waits.append(Wait(choice.path, choice.take_number, has_passed_event, until, is_match_when_over))
 
     def _deadline(self, choice: EventChoice, gap: int | None) -> int | None:
         """When a choice expires that waits for an event within `gap`."""
@@ -357,17 +333,14 @@ class PatternDefinition:
         self, part: PatternPart, choice: EventChoice, constraints: PartConstraints
     ) -> Iterator[EventChoice]:
         """Takes each later event that can continue a match."""
-        if choice.is_blocked:
-            self._note_blocked_wait(choice, constraints.gap)
-            return
         for event in range(choice.last + 1, len(self.rows) + 1):
             if self._stops_waiting(choice, event, constraints.gap):
                 return
-            may_come = self._may_come(choice, event, constraints)
+            may_come = not choice.is_blocked and self._may_come(choice, event, constraints)
             if may_come and self._can_take(part, event, choice):
                 yield self._take(part, choice, event)
             if not (may_come and self._may_pass(part, choice, event, constraints)):
-                self._note_wait(choice, constraints.gap, Moment(event, is_event=True))
+                self._note_wait(choice, event, Moment(event, is_event=True))
                 return
 
     def _take(self, part: PatternPart, choice: EventChoice, event: int) -> EventChoice:
