@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from log.children import texts
+from log.conftest import within
 from log.kafka.contents import values
 from millrace.devtools.brokers import Cluster
 from millrace.errors import LogError, OffsetGone, TopicMismatch
@@ -95,7 +96,9 @@ def test_partitions_that_were_added_are_found(log: KafkaLog, monkeypatch: pytest
     log._admin.create_partitions([NewPartitions(log.kafka_name("stops"), 5)])[log.kafka_name("stops")].result(
         30
     )
-    assert log.end_offsets("stops") == dict.fromkeys(range(5), 0)
+    with within() as waiting:  # the controller confirms before the broker knows the new partitions
+        while waiting(log.end_offsets("stops") != dict.fromkeys(range(5), 0)):
+            pass
     log.ensure(declared)
     log.ensure(replace(declared, partitions=5))
     with pytest.raises(TopicMismatch, match="declared with 7"):
