@@ -15,7 +15,7 @@ from millrace.patterns import Pattern, declared
 from millrace.patterns.sql.clause import RowPattern
 from millrace.patterns.sql.skip import AfterMatchSkip
 from millrace.stream import Output, Stream
-from patterns.random_patterns import a_nested_pattern, a_pattern
+from patterns.random_patterns import random_nested_pattern, random_pattern
 from patterns.sql.test_match_recognize import a_row_pattern
 from strategies import A, Given, watermark_of, write
 from windowings import windowed
@@ -32,7 +32,7 @@ def happenings(readings: Stream) -> Stream:
 
 def pattern_document(chance: random.Random) -> dict[str, Any]:
     """A pattern in its declarative form; what must not follow its end has a gap now and then."""
-    document = chance.choice((a_pattern, a_pattern, a_nested_pattern))(chance)
+    document = chance.choice((random_pattern, random_pattern, random_nested_pattern))(chance)
     end = document["pattern"][-1]
     if end.get("link") == "not_followed_by" and chance.random() < 0.6:
         end["gap"] = chance.choice((1, 2, 4))

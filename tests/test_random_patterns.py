@@ -22,7 +22,7 @@ from millrace.testing.transcripts import patterns as transcripts
 from millrace.testing.transcripts.pattern_jobs import ID, TIME
 from millrace.testing.transcripts.words import to_canonical_text
 from pattern_strategies import pattern_document, pattern_jobs
-from patterns.random_patterns import some_events
+from patterns.random_patterns import random_events
 from strategies import batches, examples
 from test_engine_against_model import hold_batch, ran
 
@@ -46,7 +46,7 @@ def check_matcher(data: st.DataObject) -> None:
     chance = random.Random(data.draw(st.integers(0, 2**32)))
     document = pattern_document(chance)
     try:
-        transcript = transcripts.parse_document({**document, "events": some_events(chance), "expect": {}})
+        transcript = transcripts.parse_document({**document, "events": random_events(chance), "expect": {}})
         matcher = Matcher(transcript.pattern, transcript.schema, (), TIME)
     except DefinitionError:
         return

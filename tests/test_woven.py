@@ -8,7 +8,7 @@ import pytest
 
 from matrix.cells import TRANSCRIPTS, cells, documents, empty
 from matrix.page import page
-from matrix.weave import dumped, woven
+from matrix.weave import dump, weave_window
 from millrace.testing.transcripts.running import run_documents
 
 FILES = sorted(TRANSCRIPTS.glob("woven-*.yaml"))
@@ -49,7 +49,7 @@ def test_the_page_of_the_matrix_is_fresh() -> None:
 @pytest.mark.parametrize("window", ["session", "counted"])
 def test_weaving_again_gives_the_same(window: str) -> None:
     text = (TRANSCRIPTS / f"woven-{window}.yaml").read_text().partition("\n")[2]
-    assert text == "---\n".join(dumped(document) for document in woven(window)), (
+    assert text == "---\n".join(dump(document) for document in weave_window(window)), (
         "run `PYTHONPATH=tests python -m matrix.weave`"
     )
 

@@ -27,7 +27,7 @@ def test_a_probe_and_a_large_amount_are_found_by_the_pattern_and_in_sql() -> Non
         assert shown.rows() == [("1234", 0.5, 80.0, 0, 120_001)]
 
 
-def test_frames_are_asked_in_sql() -> None:
+def test_sql_queries_frames() -> None:
     """A price that falls twice and rises."""
     prices = pl.DataFrame({"ticker": ["X"] * 4, "ts": [1, 2, 3, 4], "price": [10, 9, 7, 8]})
     assert lows(prices).rows() == [("X", 7, 8)]

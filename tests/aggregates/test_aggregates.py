@@ -50,7 +50,7 @@ def answer(aggregate: Reduction, values: list[Any], cut: int, dtype: Any) -> Any
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
 @given(st.lists(numbers, min_size=1, max_size=8), st.integers(0, 8))
 @examples(25)
-def test_whole_numbers_come_out_as_the_plain_computation_has_them(
+def test_aggregates_of_whole_numbers_equal_a_plain_computation(
     make: Any, values: list[Any], cut: int
 ) -> None:
     aggregate = make("v")
@@ -62,7 +62,7 @@ def test_whole_numbers_come_out_as_the_plain_computation_has_them(
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
 @given(st.lists(fractions, min_size=1, max_size=8), st.integers(0, 8))
 @examples(25)
-def test_fractions_come_out_as_the_plain_computation_has_them(make: Any, values: list[Any], cut: int) -> None:
+def test_aggregates_of_fractions_equal_a_plain_computation(make: Any, values: list[Any], cut: int) -> None:
     aggregate = make("v")
     got = answer(aggregate, values, cut, pl.Float64())
     expected = plain_values.compute_aggregate(aggregate, [{"v": value} for value in values])
@@ -79,7 +79,7 @@ def test_sums_of_fractions_do_not_depend_on_the_order(values: list[float], rando
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 1e300, math.nan])
-def test_what_is_beyond_measure_stays_so_in_a_sum(value: float) -> None:
+def test_infinities_and_nan_stay_in_a_sum(value: float) -> None:
     total = answer(aggregates.sum("v"), [value, 1.0], 1, pl.Float64())
     assert total == value or math.isnan(total) is math.isnan(value) is True
 
@@ -109,7 +109,7 @@ def test_an_aggregate_needs_a_column(make: Any) -> None:
         make(None).partials("a", pl.Int64())
 
 
-def test_aggregates_read_as_they_are_written() -> None:
+def test_the_text_of_an_aggregate_is_its_call() -> None:
     assert str(aggregates.count()) == "count()"
     assert str(aggregates.latest("cell")) == "latest('cell')"
 
@@ -132,9 +132,7 @@ def test_a_deviation_is_right_far_from_zero_and_in_any_order() -> None:
     st.lists(st.sampled_from([0.0, 0.07, 0.5, 0.9, 1.0]), min_size=1),
 )
 @examples(50)
-def test_quantiles_and_top_come_out_as_the_plain_computation_has_them(
-    values: list[Any], ranks: list[float]
-) -> None:
+def test_quantiles_and_top_equal_a_plain_computation(values: list[Any], ranks: list[float]) -> None:
     rows = [{"v": value} for value in values or [None]]
     given_values = [row["v"] for row in rows]
     for aggregate in (aggregates.quantiles("v", ranks), aggregates.top(3, "v"), aggregates.top(3, by="v")):
@@ -143,11 +141,11 @@ def test_quantiles_and_top_come_out_as_the_plain_computation_has_them(
         ) == plain_values.compute_aggregate(aggregate, rows)
 
 
-def test_a_rank_is_taken_exactly() -> None:
+def test_the_index_of_a_rank_is_exact() -> None:
     assert answer(aggregates.quantiles("v", [0.07]), list(range(1, 101)), 50, pl.Int64()) == [7]
 
 
-def test_what_cannot_be_ranked_is_refused() -> None:
+def test_values_without_an_order_are_not_ranked() -> None:
     with pytest.raises(DefinitionError, match="between 0 and 1"):
         aggregates.quantiles("v", [0.5, 99])
     with pytest.raises(DefinitionError, match="at least 1"):
@@ -162,7 +160,7 @@ def test_what_cannot_be_ranked_is_refused() -> None:
         aggregates.top(3, "v").check(pl.Schema({"v": pl.List(pl.Int64)}))
 
 
-def test_what_is_infinite_can_be_taken_back() -> None:
+def test_infinite_values_can_be_retracted() -> None:
     values = pl.DataFrame({"g": 0, "v": [math.inf, -math.inf, math.nan, 1e300, 2.5, 4.5]})
     gone = values.head(4)
     for aggregate, expected in (
@@ -236,7 +234,7 @@ def test_a_whole_sum_beyond_64_bits_is_an_error_and_not_a_negative_number() -> N
 @given(st.lists(st.one_of(any_float, near_zero), min_size=3, max_size=8))
 @example([1.7e308, -1.7e308, 1.0])  # a deviation that no float holds
 @examples(50)
-def test_what_is_taken_back_leaves_no_trace(values: list[float]) -> None:
+def test_a_retracted_value_leaves_no_trace(values: list[float]) -> None:
     rows, gone = pl.DataFrame({"g": 0, "v": values}), pl.DataFrame({"g": 0, "v": values[2:]})
     for aggregate in (aggregates.sum("v"), aggregates.stddev("v")):
         parts = [

@@ -92,7 +92,7 @@ def chain(mode: type[Mode]) -> mr.Job:
 
 @pytest.mark.parametrize("on", ["model", "engine"])
 @pytest.mark.parametrize("mode", [Mode, RetractingMode])
-def test_it_follows_late_rows_through_a_chain(mode: type[Mode], on: testing.On) -> None:
+def test_a_user_defined_aggregate_follows_late_rows_through_a_chain(mode: type[Mode], on: testing.On) -> None:
     script = testing.Script(chain(mode), on=on)
     script.events(
         *(
@@ -108,7 +108,7 @@ def test_it_follows_late_rows_through_a_chain(mode: type[Mode], on: testing.On) 
     assert [(pane["mode"], pane["timing"]) for pane in script.panes()] == [(7.0, "late")]
 
 
-def test_with_a_way_back_a_later_aggregation_keeps_one_state_instead_of_all_values() -> None:
+def test_with_retract_a_later_aggregation_keeps_one_state_instead_of_all_values() -> None:
     def kept(mode: type[Mode]) -> set[str]:
         later = Plan.of([chain(mode)], slots=1).stage(2)[0]
         return set(ChainedOperator(later)._empty_rows.columns)
@@ -117,7 +117,7 @@ def test_with_a_way_back_a_later_aggregation_keeps_one_state_instead_of_all_valu
     assert "speed" in kept(Mode)
 
 
-def test_columns_are_added_at_once_where_it_knows_how() -> None:
+def test_add_all_is_called_with_whole_columns() -> None:
     class Fast(Mode):
         def add(self, state: Any, value: Any) -> Any:
             raise AssertionError("a value at a time")
@@ -140,7 +140,7 @@ def test_columns_are_added_at_once_where_it_knows_how() -> None:
     assert mr.replay(job, rides)["mode"].to_list() == [4.0]
 
 
-def test_several_columns_come_as_dictionaries_with_their_nulls() -> None:
+def test_several_columns_are_passed_as_dictionaries_with_nulls() -> None:
     class Fastest(Aggregate):
         returns = pl.String()
 
@@ -169,7 +169,7 @@ def test_several_columns_come_as_dictionaries_with_their_nulls() -> None:
     assert mr.replay(job, rides)["vehicle"].to_list() == ["b"]
 
 
-def test_it_reads_as_it_was_written_and_says_what_it_returns() -> None:
+def test_the_text_of_a_user_defined_aggregate_is_its_call_and_it_needs_a_type() -> None:
     class Power(Mode):
         def __init__(self, column: str, exponent: int) -> None:
             super().__init__(column)
@@ -185,7 +185,7 @@ def test_it_reads_as_it_was_written_and_says_what_it_returns() -> None:
         Mode()
 
 
-def test_an_answer_that_cannot_be_computed_again_is_not_aggregated_and_not_retracted() -> None:
+def test_an_aggregate_that_is_not_reproducible_is_neither_aggregated_nor_retracted() -> None:
     rides = mr.read(RIDES).window(windows.fixed("1m"))
     middle = rides.group_by("line", "vehicle").quantiles("speed", [0.5], approx=True)
     with pytest.raises(DefinitionError, match="make it the last aggregation"):

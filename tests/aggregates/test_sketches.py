@@ -78,13 +78,13 @@ def test_frequent_values_are_found_and_their_counts_within_the_bound(parts: int)
 @pytest.mark.parametrize(
     "values", [["b", "a", "b", "c"], [1, 2, 2, -1], [0.5, -0.25, 0.5], [True, False, True]], ids=str
 )
-def test_few_different_values_are_counted_exactly_whatever_their_type(values: list[Any]) -> None:
+def test_few_distinct_values_of_any_type_are_counted_exactly(values: list[Any]) -> None:
     series = pl.Series(values)
     assert answer(aggregates.top(2, "v", approx=True), series, 2) == answer(aggregates.top(2, "v"), series, 2)
 
 
 @pytest.mark.parametrize("aggregate", ["distinct", "quantiles", "top"])
-def test_columns_that_make_no_sense_are_refused(aggregate: str) -> None:
+def test_columns_that_a_sketch_cannot_take_are_refused(aggregate: str) -> None:
     makers: dict[str, Reduction] = {
         "distinct": aggregates.distinct("v", approx=True),
         "quantiles": aggregates.quantiles("v", [0.5], approx=True),
@@ -100,7 +100,7 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         aggregates.distinct("v", approx=True)
 
 
-def test_only_the_distinct_count_is_the_same_every_time() -> None:
+def test_only_the_distinct_count_is_reproducible() -> None:
     assert aggregates.distinct("v", approx=True).reproducible
     assert not aggregates.quantiles("v", [0.5], approx=True).reproducible
     assert isinstance(aggregates.top(1, "v", approx=True), Own)

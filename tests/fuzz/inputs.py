@@ -24,7 +24,7 @@ EDGES = [
 ]
 
 
-def mutated(chance: random.Random, samples: list[bytes]) -> bytes:
+def mutate(chance: random.Random, samples: list[bytes]) -> bytes:
     """One of the samples after a few changes, or an edge case."""
     if chance.random() < 0.1:
         return chance.choice(EDGES)
@@ -38,7 +38,7 @@ def batches(samples: list[bytes], size: int = 50) -> Iterator[tuple[int, list[by
     """Mutated inputs in batches, each with the seed that makes it again."""
     for number in range(max(1, CASES // size)):
         chance = random.Random(SEED * 1_000_003 + number)
-        yield SEED * 1_000_003 + number, [mutated(chance, samples) for _ in range(size)]
+        yield SEED * 1_000_003 + number, [mutate(chance, samples) for _ in range(size)]
 
 
 def _flip(chance: random.Random, data: bytearray) -> None:

@@ -272,12 +272,12 @@ def test_the_fuzzer_reaches_the_public_api() -> None:
         (lambda: mr.read(RIDES).named(3), "3 is not a name"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_likely_to_be_mistaken_names_value_and_remedy(make: Any, message: str) -> None:
+def test_errors_of_likely_mistakes_name_value_and_remedy(make: Any, message: str) -> None:
     with pytest.raises(MillraceError, match=message):
         make()
 
 
-def test_what_runs_jobs_refuses_wrong_arguments_in_one_line(
+def test_functions_that_run_jobs_refuse_wrong_arguments_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

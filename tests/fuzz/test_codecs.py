@@ -97,7 +97,7 @@ def test_each_record_is_decoded_or_dead_and_its_neighbours_are_undisturbed(
         assert neighbours.unique().equals(alone), f"seed {seed}"
 
 
-def test_a_record_that_says_half_a_surrogate_where_it_is_wrong_is_dead_alone() -> None:
+def test_a_record_whose_error_quotes_half_a_surrogate_is_dead_alone() -> None:
     good = sample("json")
     found = decode(
         TOPICS["json"], 0, records([good, good.replace(b".Ride", b".\xed\xa0\x80Ride"), good]), panes=True

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fuzz.inputs import CASES, SEED, batches, mutated
+from fuzz.inputs import CASES, SEED, batches, mutate
 from millrace.log import OutgoingRecords, Records, open_log
 from millrace.log.aliases import ALIASES, read_aliases, set_alias
 from millrace.log.kafka import markers
@@ -52,7 +52,7 @@ def test_a_schema_is_one_or_a_value_error_and_only_a_compatible_one_follows(
     assert taken
 
 
-def test_the_last_readable_marker_is_found_whatever_stands_behind_it(took: Callable[[int], None]) -> None:
+def test_the_last_readable_marker_is_found_whatever_follows_it(took: Callable[[int], None]) -> None:
     took(max(1, CASES // 50) * 50)
     own = markers.CommitMarker(7, 3, "me")
     for seed, values in batches([b"{", b"[]", b'{"marker": "7"}', own.to_json()[:-1]]):
@@ -66,7 +66,7 @@ def test_the_last_readable_marker_is_found_whatever_stands_behind_it(took: Calla
         assert last == own, f"seed {seed}"
 
 
-def test_statuses_that_cannot_be_read_are_passed_over(took: Callable[[int], None]) -> None:
+def test_statuses_that_cannot_be_read_are_ignored(took: Callable[[int], None]) -> None:
     took(max(1, CASES // 50) * 50)
     status = Status(
         at=1,
@@ -89,7 +89,7 @@ def test_statuses_that_cannot_be_read_are_passed_over(took: Callable[[int], None
         assert found[-1] == status, f"seed {seed}"
 
 
-def test_aliases_hold_whatever_stands_beside_them(
+def test_aliases_are_read_whatever_other_records_there_are(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, took: Callable[[int], None]
 ) -> None:
     took(CASES)
@@ -98,14 +98,14 @@ def test_aliases_hold_whatever_stands_beside_them(
     chance = random.Random(SEED)
     with caplog.at_level(logging.ERROR):
         log.ensure_raw(ALIASES)
-        hostile = [mutated(chance, [b'{"name": "t", "topic": 1}', b'{"name": "x"}']) for _ in range(CASES)]
+        hostile = [mutate(chance, [b'{"name": "t", "topic": 1}', b'{"name": "x"}']) for _ in range(CASES)]
         log.append(ALIASES, OutgoingRecords(pa.array(hostile, pa.binary())))
         set_alias(log, "t", "t.v2")
         assert read_aliases(log)["t"] == "t.v2"
     log.close()
 
 
-def test_owners_of_topics_stay_whatever_stands_beside_them(
+def test_owners_of_topics_are_read_whatever_other_records_there_are(
     tmp_path: Path, took: Callable[[int], None]
 ) -> None:
     took(CASES)
@@ -120,7 +120,7 @@ def test_owners_of_topics_stay_whatever_stands_beside_them(
         b"[" * 100_000,
         good.replace(b"null", b"{}"),
     ]
-    hostile = [*odd, *(mutated(chance, [good, *odd[:2]]) for _ in range(CASES))]
+    hostile = [*odd, *(mutate(chance, [good, *odd[:2]]) for _ in range(CASES))]
     log.append(OWNERS, OutgoingRecords(pa.array(hostile, pa.binary())))
     assert read_owners(log)["t"] == owner
     assert all(

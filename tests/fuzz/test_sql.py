@@ -197,7 +197,7 @@ def error_of(text: str) -> str | None:
     return None
 
 
-def test_no_query_ends_in_anything_but_an_error_of_ours(took: Callable[[int], None]) -> None:
+def test_a_query_has_a_result_or_an_error_of_millrace(took: Callable[[int], None]) -> None:
     took(CASES)
     for seed in range(SEED, SEED + CASES):
         text = a_query(random.Random(seed))

@@ -60,7 +60,7 @@ COUNTS = mr.Topic("analytics.counts", Count)
 SCHEMA = {"cell": pl.String(), "zone": pl.Int64()}
 
 
-def placed(fn: Any, **options: Unpack[LookupOptions]) -> mr.Job:
+def make_job(fn: Any, **options: Unpack[LookupOptions]) -> mr.Job:
     options.setdefault("schema", SCHEMA)
     options.setdefault("backoff", 1)
     options["name"] = "stops"

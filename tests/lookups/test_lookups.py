@@ -20,7 +20,7 @@ from lookups.stops import (
     Stop,
     calls,
     cells,
-    placed,
+    make_job,
 )
 from millrace import watermarks, windows
 from millrace.engine.source import PartitionBatch
@@ -32,8 +32,8 @@ from millrace.runners.replay import replay
 
 
 @pytest.mark.parametrize("kind", ["get", "get_async"])
-def test_each_different_key_is_asked_once_and_rows_keep_their_order(service: Service, kind: str) -> None:
-    assert cells(placed(getattr(service, kind)), "b", "a", None, "b", "a", "c") == [
+def test_each_distinct_key_is_asked_once_and_rows_keep_their_order(service: Service, kind: str) -> None:
+    assert cells(make_job(getattr(service, kind)), "b", "a", None, "b", "a", "c") == [
         "cell of b",
         "cell of a",
         None,
@@ -62,7 +62,7 @@ def test_several_columns_are_several_arguments() -> None:
     assert cells(job, "x", None, "y") == ["v0 at x", None, "v2 at y"]
 
 
-def test_many_are_asked_at_once_but_not_more_than_allowed(service: Service) -> None:
+def test_calls_are_concurrent_up_to_the_limit(service: Service) -> None:
     met = threading.Barrier(5, timeout=60)
 
     def together(stop: str, nth: int) -> int:
@@ -71,31 +71,31 @@ def test_many_are_asked_at_once_but_not_more_than_allowed(service: Service) -> N
 
     service.behave = together
     names = [f"s{i}" for i in range(20)]
-    assert cells(placed(service.get_async, concurrency=5, timeout="60s"), *names) == [
+    assert cells(make_job(service.get_async, concurrency=5, timeout="60s"), *names) == [
         f"cell of {name}" for name in names
     ]
     assert service.most_at_once == 5
 
 
-def test_answers_are_remembered_until_they_are_too_old(service: Service) -> None:
-    steps = Steps(placed(service.get, ttl="10s"))
+def test_answers_are_cached_until_they_expire(service: Service) -> None:
+    steps = Steps(make_job(service.get, ttl="10s"))
     assert steps.step("a", "b", now=1_000) == (["cell of a", "cell of b"], {"asked": 2})
     service.known = lambda stop: {"cell": "moved", "zone": 0}
     assert steps.step("b", "a", now=10_999) == (["cell of b", "cell of a"], {"cached": 2})
     assert steps.step("a", now=11_000) == (["moved"], {"asked": 1})
 
 
-def test_that_there_is_nothing_is_remembered_too_but_for_its_own_time(service: Service) -> None:
+def test_the_answer_none_is_cached_for_its_own_time(service: Service) -> None:
     service.known = lambda stop: None
-    steps = Steps(placed(service.get, negative_ttl="2s"))
+    steps = Steps(make_job(service.get, negative_ttl="2s"))
     assert steps.step("a", now=0) == ([None], {"asked": 1, "missing": 1})
     assert steps.step("a", now=1_999) == ([None], {"cached": 1, "missing": 1})
     service.known = lambda stop: {"cell": "built"}
     assert steps.step("a", now=2_000) == (["built"], {"asked": 1})
 
 
-def test_the_answer_that_was_not_used_longest_is_forgotten_first(service: Service) -> None:
-    steps = Steps(placed(service.get, cache=2))
+def test_the_least_recently_used_answer_is_evicted_first(service: Service) -> None:
+    steps = Steps(make_job(service.get, cache=2))
     steps.step("a", "b")
     steps.step("a")
     steps.step("c")
@@ -103,7 +103,7 @@ def test_the_answer_that_was_not_used_longest_is_forgotten_first(service: Servic
     assert steps.step("b")[1] == {"asked": 1}
 
 
-def test_one_answer_goes_to_every_way_of_a_batch(service: Service) -> None:
+def test_all_jobs_of_a_batch_get_the_same_answer(service: Service) -> None:
     service.known = lambda stop: {"cell": f"answer {service.asked[stop]}", "zone": 0}
     rows = mr.read(CALLS, watermark=watermarks.bounded("1s")).lookup(
         service.get, "stop", name="stops", schema=SCHEMA, cache=0
@@ -136,7 +136,7 @@ def test_one_answer_goes_to_every_way_of_a_batch(service: Service) -> None:
     assert dict(last.select("cell", "count").rows()) == {"answer 1": 20, "answer 2": 20, "answer 3": 20}
 
 
-def test_behind_a_deduplication_too_one_answer_goes_to_every_way(service: Service) -> None:
+def test_all_jobs_get_the_same_answer_behind_a_deduplication(service: Service) -> None:
     service.behave = lambda stop, nth: 500 if nth == 1 else 200
     rows = mr.read(CALLS).group_by("vehicle").deduplicate("stop", within="1m")
     asked = rows.lookup(service.get, "stop", name="stops", schema=SCHEMA, retries=0)
@@ -166,7 +166,7 @@ def test_the_example_of_the_documentation_works(service: Service, monkeypatch: p
     ]
 
 
-def test_what_cannot_be_asked_is_refused() -> None:
+def test_lookups_that_cannot_work_are_refused() -> None:
     rows = mr.read(CALLS)
 
     def find(stop: str) -> Stop | None: ...

@@ -95,7 +95,7 @@ def documents(folder: Path = FOLDER) -> list[Any]:
     ]
 
 
-def found() -> dict[Cell, list[frozenset[str]]]:
+def marks_by_cell() -> dict[Cell, list[frozenset[str]]]:
     """For each cell the marks of its transcripts."""
     made: dict[Cell, list[frozenset[str]]] = {
         Cell(*at): [] for at in itertools.product(LINKS, QUANTIFIERS, SKIPS)
@@ -111,23 +111,23 @@ def senseless(cell: Cell, mark: str) -> bool:
     return mark in ("strict", "any") and cell.quantifier in ("once", "optional")
 
 
-def missing() -> list[tuple[Cell, str]]:
+def missing_cells() -> list[tuple[Cell, str]]:
     """Cells that make sense and have no transcript, with the mark that is missing."""
     return [
         (cell, mark)
-        for cell, marks in found().items()
+        for cell, marks in marks_by_cell().items()
         for mark in MARKS
         if not senseless(cell, mark) and not any(mark in one for one in marks)
     ]
 
 
-def woven(link: str) -> Iterator[Any]:
+def weave(link: str) -> Iterator[Any]:
     """The transcripts whose matches the definition computes: for each cell of a link, some with each mix of marks."""
     for quantifier, skip, marks in itertools.product(QUANTIFIERS, SKIPS, MIXES):
-        yield _woven(Cell(link, quantifier, skip), marks)
+        yield _weave_cell(Cell(link, quantifier, skip), marks)
 
 
-def _woven(cell: Cell, marks: tuple[str, ...]) -> Any:
+def _weave_cell(cell: Cell, marks: tuple[str, ...]) -> Any:
     """The first of some random sequences in which there is something to find, and not too much to read."""
     document: dict[str, Any] = {}
     for seed in range(400):
@@ -172,11 +172,11 @@ def _document(cell: Cell, marks: tuple[str, ...]) -> dict[str, Any]:
     return {"pattern": pattern, "skip": skip} | ({"within": 7} if "within" in marks else {})
 
 
-def dumped(link: str) -> str:
+def dump(link: str) -> str:
     """The file of a link."""
     return "---\n".join(
         yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=160)
-        for document in woven(link)
+        for document in weave(link)
     )
 
 
@@ -193,7 +193,7 @@ repeated, are strict or allow combinations between repetitions. A test fails if 
 
 def page() -> str:
     """The matrix as text."""
-    cells = found()
+    cells = marks_by_cell()
     parts = [HEAD]
     for link in LINKS:
         rows = [
@@ -210,5 +210,5 @@ def page() -> str:
 
 if __name__ == "__main__":
     for each in LINKS if "--page" not in sys.argv else ():
-        (FOLDER / f"woven-{each}.yaml").write_text(dumped(each))
+        (FOLDER / f"woven-{each}.yaml").write_text(dump(each))
     PAGE.write_text(page())

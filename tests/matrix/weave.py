@@ -91,16 +91,16 @@ STORY: tuple[dict[str, Any], ...] = (
 HEAD = "# Written by `python -m matrix.weave` (PYTHONPATH=tests); cases in which a rule matters are in the other files.\n"
 
 
-def woven(window: str) -> Iterator[dict[str, Any]]:
+def weave_window(window: str) -> Iterator[dict[str, Any]]:
     """The documents of a window: each trigger with each output, eventful, and once plainly."""
     for trigger in TRIGGERS:
         if senseless(window, trigger) is None:
-            yield weave(window, trigger, "value", eventful=False)
+            yield weave_document(window, trigger, "value", eventful=False)
             for output in OUTPUTS:
-                yield weave(window, trigger, output, eventful=True)
+                yield weave_document(window, trigger, output, eventful=True)
 
 
-def weave(window: str, trigger: str, output: str, *, eventful: bool) -> dict[str, Any]:
+def weave_document(window: str, trigger: str, output: str, *, eventful: bool) -> dict[str, Any]:
     """The story with what the model answers. Eventful: with lateness, restarts, and several partitions."""
     lateness = 5 if eventful and not impossible(window, "lateness") else 0
     name = f"woven: {window}, {trigger}, {output}{', late, restarted, in two partitions' if eventful else ''}"
@@ -147,7 +147,7 @@ def _answered(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {"expect_dropped": dropped}
 
 
-def dumped(document: dict[str, Any]) -> str:
+def dump(document: dict[str, Any]) -> str:
     """A document, one step or pane a line."""
     lines = [f"{key}: {_line(value)}" for key, value in document.items() if key != "steps"]
     lines.append("steps:")
@@ -172,7 +172,7 @@ def _line(value: Any) -> str:
 def main() -> None:
     """Writes a file for each window."""
     for window in WINDOWS:
-        documents = [dumped(document) for document in woven(window)]
+        documents = [dump(document) for document in weave_window(window)]
         (TRANSCRIPTS / f"woven-{window.replace(' ', '-')}.yaml").write_text(
             HEAD + "---\n".join(documents), encoding="utf-8"
         )

@@ -17,7 +17,7 @@ CONDITIONS = (
 )
 
 
-def a_pattern(chance: random.Random) -> dict[str, Any]:
+def random_pattern(chance: random.Random) -> dict[str, Any]:
     """A pattern in its declarative form, that is allowed."""
     names = iter(f"s{number}" for number in range(20))
     steps = _steps(chance, names, chance.choice((1, 2, 2, 3, 3, 4)), top=True)
@@ -45,10 +45,10 @@ def _steps(chance: random.Random, names: Any, number: int, *, top: bool) -> list
             step["link"] = chance.choice(LINKS)
             if chance.random() < 0.15:
                 step["gap"] = chance.choice((1, 2, 4))
-        steps.append(_quantified(chance, step))
+        steps.append(_quantify(chance, step))
         before = steps[-1]
         follows = top or place < number - 1
-        if follows and not _leavable(before) and chance.random() < 0.2:
+        if follows and not _is_skippable(before) and chance.random() < 0.2:
             steps.append(
                 {
                     "step": next(names),
@@ -63,22 +63,24 @@ def _steps(chance: random.Random, names: Any, number: int, *, top: bool) -> list
     return steps
 
 
-def a_nested_pattern(chance: random.Random) -> dict[str, Any]:
+def random_nested_pattern(chance: random.Random) -> dict[str, Any]:
     """Groups in groups, with much that may be left out or go on, and that must not come after them."""
     names = iter(f"s{number}" for number in range(60))
-    document: dict[str, Any] = {"pattern": _nested(chance, names, chance.choice((1, 2, 2, 3, 3)), depth=0)}
+    document: dict[str, Any] = {
+        "pattern": _nested_steps(chance, names, chance.choice((1, 2, 2, 3, 3)), depth=0)
+    }
     if chance.random() < 0.6 or document["pattern"][-1].get("link") == "not_followed_by":
         document["within"] = chance.choice((2, 3, 5, 8))
     document["skip"] = chance.choice(("none", "none", "to_next", "past_last"))
     return document
 
 
-def _nested(chance: random.Random, names: Any, number: int, *, depth: int) -> list[dict[str, Any]]:
+def _nested_steps(chance: random.Random, names: Any, number: int, *, depth: int) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     for place in range(number):
         if depth < 3 and chance.random() < 0.3:
             step: dict[str, Any] = {
-                "group": _nested(chance, names, chance.choice((1, 2, 2, 3)), depth=depth + 1)
+                "group": _nested_steps(chance, names, chance.choice((1, 2, 2, 3)), depth=depth + 1)
             }
         else:
             step = {
@@ -90,7 +92,7 @@ def _nested(chance: random.Random, names: Any, number: int, *, depth: int) -> li
         if chance.random() < 0.25:
             step["optional"] = True
         elif chance.random() < 0.6:
-            _quantified(chance, step)
+            _quantify(chance, step)
         if depth and not place:
             step.pop("optional", None)
             if str(step.get("times", "")).startswith("0"):
@@ -98,7 +100,7 @@ def _nested(chance: random.Random, names: Any, number: int, *, depth: int) -> li
         if "until" in step and "s0" in step["until"]:
             step["until"] = chance.choice(CONDITIONS[:7])
         steps.append(step)
-        if (not depth or place < number - 1) and not _leavable(step) and chance.random() < 0.45:
+        if (not depth or place < number - 1) and not _is_skippable(step) and chance.random() < 0.45:
             where = chance.choice([one for one in CONDITIONS if "s0" not in one])
             steps.append(
                 {"step": next(names), "link": chance.choice(("not_next", "not_followed_by")), "where": where}
@@ -106,15 +108,15 @@ def _nested(chance: random.Random, names: Any, number: int, *, depth: int) -> li
     return steps
 
 
-def _leavable(step: dict[str, Any]) -> bool:
+def _is_skippable(step: dict[str, Any]) -> bool:
     if bool(step.get("optional")) or str(step.get("times", "")).startswith("0"):
         return True
     return "group" in step and all(
-        _leavable(one) or one.get("link", "").startswith("not") for one in step["group"]
+        _is_skippable(one) or one.get("link", "").startswith("not") for one in step["group"]
     )
 
 
-def _quantified(chance: random.Random, step: dict[str, Any]) -> dict[str, Any]:
+def _quantify(chance: random.Random, step: dict[str, Any]) -> dict[str, Any]:
     if chance.random() < 0.5:
         step["times"] = chance.choice(
             (2, 3, "1..2", "2..3", "1..", "2..", *(("0..", "0..2") if "group" not in step else ()))
@@ -132,7 +134,7 @@ def _quantified(chance: random.Random, step: dict[str, Any]) -> dict[str, Any]:
     return step
 
 
-def some_events(chance: random.Random) -> list[dict[str, Any]]:
+def random_events(chance: random.Random) -> list[dict[str, Any]]:
     """A short sequence; times may be equal."""
     time, events = 0, []
     for number in range(chance.randint(1, 7)):
@@ -141,9 +143,9 @@ def some_events(chance: random.Random) -> list[dict[str, Any]]:
     return events
 
 
-def a_regular_pattern(chance: random.Random) -> dict[str, Any]:
+def random_regular_pattern(chance: random.Random) -> dict[str, Any]:
     """A pattern that passes over nothing and looks at one event at a time."""
-    document = a_pattern(chance)
+    document = random_pattern(chance)
     for step in [inner for part in document["pattern"] for inner in (part, *part.get("group", ()))]:
         for word in ("gap", "loop_gap"):
             step.pop(word, None)

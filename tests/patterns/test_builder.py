@@ -15,7 +15,7 @@ from millrace.patterns.declared import read_pattern
 SPEED = pl.col("speed")
 
 
-def test_a_pattern_reads_as_it_is_written() -> None:
+def test_the_text_of_a_pattern_has_its_steps_and_conditions() -> None:
     made = (
         mr.pattern("cruising", SPEED >= 10)
         .next("braking", pl.col("acceleration") < 0)
@@ -49,11 +49,11 @@ def test_a_pattern_reads_as_it_is_written() -> None:
         ),
     ],
 )
-def test_quantifiers_are_shown_shortly(made: Pattern, text: str) -> None:
+def test_quantifiers_are_shown_as_in_regular_expressions(made: Pattern, text: str) -> None:
     assert str(made) == text
 
 
-def test_a_pattern_is_never_changed() -> None:
+def test_a_pattern_is_immutable() -> None:
     first = mr.pattern("a")
     first.next("b").one_or_more().within("1s")
     assert str(first) == "a"
@@ -103,7 +103,7 @@ def test_a_pattern_is_never_changed() -> None:
         ),
     ],
 )
-def test_what_no_match_could_mean_is_refused_with_the_remedy(wrong: Callable[[], Any], words: str) -> None:
+def test_contradictory_patterns_are_refused_with_the_remedy(wrong: Callable[[], Any], words: str) -> None:
     with pytest.raises(DefinitionError, match=words):
         wrong()
 
@@ -125,7 +125,7 @@ def test_what_no_match_could_mean_is_refused_with_the_remedy(wrong: Callable[[],
         ),
     ],
 )
-def test_the_language_of_conditions_becomes_expressions(text: str, expr: pl.Expr) -> None:
+def test_text_conditions_become_expressions(text: str, expr: pl.Expr) -> None:
     assert parse_condition(text).meta.eq(expr)
 
 
@@ -142,7 +142,7 @@ def test_the_language_of_conditions_becomes_expressions(text: str, expr: pl.Expr
         (") a", r"'\)' is not expected"),
     ],
 )
-def test_what_the_language_does_not_have_is_named(text: str, words: str) -> None:
+def test_the_error_of_a_wrong_text_condition_names_the_place(text: str, words: str) -> None:
     with pytest.raises(DefinitionError, match=words):
         parse_condition(text)
 
@@ -163,6 +163,8 @@ def test_what_the_language_does_not_have_is_named(text: str, words: str) -> None
         ([{"step": "a"}], {"skip": {"to_first": "a", "on_miss": "cry"}}, "`on_miss: cry` is unknown"),
     ],
 )
-def test_what_is_wrong_in_a_declared_pattern_is_named(steps: Any, more: dict[str, Any], words: str) -> None:
+def test_the_error_of_a_wrong_declared_pattern_names_the_fault(
+    steps: Any, more: dict[str, Any], words: str
+) -> None:
     with pytest.raises(DefinitionError, match=words):
         read_pattern(steps, **more)

@@ -87,7 +87,7 @@ def in_windows() -> mr.Stream:
     return mr.read(SIGHTINGS).window(windows.fixed("10s"))
 
 
-def written(stream: mr.Stream, kind: type, events: pl.DataFrame) -> pl.DataFrame:
+def run_job(stream: mr.Stream, kind: type, events: pl.DataFrame) -> pl.DataFrame:
     return mr.replay(mr.Job("classic", stream.write(mr.Topic("analytics.classic", kind, key="who"))), events)
 
 
@@ -99,7 +99,7 @@ def test_logical_combinations_are_those_of_a_group_by(every: bool) -> None:
     events = some(1, 120)
     made = (classic.all_of if every else classic.any_of)(in_windows().group_by("who"), high=HIGH, low=LOW)
     shown = (
-        written(made, Counts, events).select("who", "window_start", "high", "low").sort("window_start", "who")
+        run_job(made, Counts, events).select("who", "window_start", "high", "low").sort("window_start", "who")
     )
     grouped = events.group_by("who", window_start=pl.col("event_time") // 10_000 * 10_000).agg(
         high=HIGH.sum(), low=LOW.sum()
@@ -118,7 +118,7 @@ def test_logical_combinations_are_those_of_a_group_by(every: bool) -> None:
 def test_comparisons_are_those_of_a_group_by() -> None:
     events = some(2, 120)
     made = classic.compare(in_windows().group_by("who"), pl.col("mean") > 3, mean=aggregates.mean("value"))
-    shown = written(made, Compared, events).select("who", "window_start", "mean").sort("window_start", "who")
+    shown = run_job(made, Compared, events).select("who", "window_start", "mean").sort("window_start", "who")
     grouped = events.group_by("who", window_start=pl.col("event_time") // 10_000 * 10_000).agg(
         mean=pl.col("value").mean()
     )
@@ -138,14 +138,14 @@ def spans(pattern: Pattern, events: pl.DataFrame, begin: str, end: str) -> list[
         .group_by("who")
         .match(pattern, select={"begun": first(begin, "event_time"), "ended": last(end, "event_time")})
     )
-    return sorted(written(matched, Span, events).select("who", "begun", "ended").rows())
+    return sorted(run_job(matched, Span, events).select("who", "begun", "ended").rows())
 
 
 def lanes(events: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:
     return {who: events.filter(pl.col("who") == who).to_dicts() for who in events["who"].unique().to_list()}
 
 
-def test_an_ordered_sequence_takes_the_next_of_each_step() -> None:
+def test_a_sequence_takes_the_next_event_of_each_step() -> None:
     events = some(3, 60)
     found = spans(
         classic.sequence(
@@ -192,7 +192,7 @@ def test_trends_are_those_of_a_loop(direction: classic.Direction) -> None:
     assert found
 
 
-def test_moving_towards_a_place_is_coming_nearer_each_time() -> None:
+def test_each_event_of_moving_towards_a_place_is_nearer() -> None:
     events = some(5, 100)
     found = spans(classic.towards(60.2, 24.9, within="1m"), events, "start", "on")
     wanted = []
@@ -212,9 +212,9 @@ def test_moving_towards_a_place_is_coming_nearer_each_time() -> None:
 
 
 @pytest.mark.parametrize(("km", "spread"), [(5.0, 0.2), (40.0, 1.0), (0.3, 0.01)])
-def test_those_near_each_other_are_those_of_all_pairs(km: float, spread: float) -> None:
+def test_keys_near_each_other_are_those_of_all_pairs(km: float, spread: float) -> None:
     events = some(6, 60, people=8, spread=spread)
-    shown = written(classic.near(in_windows(), "who", km=km), Pair, events).select(
+    shown = run_job(classic.near(in_windows(), "who", km=km), Pair, events).select(
         "window_start", "who", "other"
     )
     wanted: Counter[tuple[int, str, str]] = Counter()
@@ -233,7 +233,7 @@ def test_those_near_each_other_are_those_of_all_pairs(km: float, spread: float) 
     assert shown.height > 0
 
 
-def test_what_says_nothing_is_refused() -> None:
+def test_classic_patterns_without_content_are_refused() -> None:
     with pytest.raises(DefinitionError, match=r"near\(\) follows .window"):
         classic.near(mr.read(SIGHTINGS), "who", km=5)
     with pytest.raises(DefinitionError, match="a trend has at least two events"):

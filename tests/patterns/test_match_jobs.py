@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from millrace.errors import DefinitionError
 from millrace.testing.transcripts import patterns as transcripts
 from millrace.testing.transcripts.pattern_jobs import PatternTranscriptJob
-from patterns.random_patterns import a_pattern, a_regular_pattern, some_events
+from patterns.random_patterns import random_events, random_pattern, random_regular_pattern
 
 
 def by_step(found: list[transcripts.TakenEvents]) -> Counter[str]:
@@ -20,10 +20,10 @@ def by_step(found: list[transcripts.TakenEvents]) -> Counter[str]:
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 10**6))
-def test_matches_are_those_of_the_definition_whatever_is_cut_shuffled_or_restarted(seed: int) -> None:
+def test_matches_of_jobs_are_those_of_the_definition_despite_batches_disorder_and_restarts(seed: int) -> None:
     chance = random.Random(seed)
-    document = (a_regular_pattern if seed % 3 == 0 else a_pattern)(chance)
-    events = [{**event, "who": chance.choice("xy")} for event in some_events(chance)]
+    document = (random_regular_pattern if seed % 3 == 0 else random_pattern)(chance)
+    events = [{**event, "who": chance.choice("xy")} for event in random_events(chance)]
     chance.shuffle(events)
     try:
         transcript = transcripts.parse_document({**document, "key": "who", "events": events, "expect": {}})

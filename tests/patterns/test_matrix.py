@@ -63,7 +63,7 @@ def document(
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("no", NOTS)
-def test_every_combination_finds_what_the_definition_allows(link: str, times: Any, no: str | None) -> None:
+def test_every_combination_matches_as_the_definition(link: str, times: Any, no: str | None) -> None:
     chance = random.Random(f"{link} {times} {no}")
     found = ran = 0
     for inner, skip, greedy, within in itertools.product(INNERS, SKIPS, (False, True), (False, True)):

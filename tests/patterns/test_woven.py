@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from matrix.patterns import FOLDER, LINKS, PAGE, dumped, missing, page
+from matrix.patterns import FOLDER, LINKS, PAGE, dump, missing_cells, page
 from millrace.testing.transcripts import patterns as transcripts
 from millrace.testing.transcripts.running import run_documents
 
@@ -14,10 +14,10 @@ FILES = sorted(FOLDER.glob("woven-*.yaml"))
 
 
 def test_every_cell_that_makes_sense_has_a_transcript() -> None:
-    assert missing() == []
+    assert missing_cells() == []
 
 
-def test_the_page_of_the_matrix_is_fresh() -> None:
+def test_the_page_of_the_matrix_is_current() -> None:
     assert PAGE.read_text() == page(), "run `make docs`"
 
 
@@ -48,6 +48,6 @@ def test_woven_transcripts_hold_on_the_engine(path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("link", LINKS)
 def test_weaving_again_gives_the_same(link: str) -> None:
-    assert (FOLDER / f"woven-{link}.yaml").read_text() == dumped(link), (
+    assert (FOLDER / f"woven-{link}.yaml").read_text() == dump(link), (
         "run `PYTHONPATH=tests python -m matrix.patterns`"
     )

@@ -37,7 +37,7 @@ import pytest
 
 from millrace.errors import DefinitionError, PatternFailed
 from millrace.testing.transcripts import patterns as transcripts
-from patterns.random_patterns import CONDITIONS, a_pattern, some_events
+from patterns.random_patterns import CONDITIONS, random_events, random_pattern
 from peers.jars import Worker
 
 FLINK = [f"org.apache.flink:{name}:2.3.0" for name in ("flink-cep", "flink-streaming-java", "flink-runtime")]
@@ -181,7 +181,7 @@ def test_matches_are_those_of_flink(flink: Worker) -> None:
     different = []
     for seed in range(SEED, SEED + CASES):
         chance = random.Random(seed)
-        spec, events = in_flinks_words(a_pattern(chance), chance, counts), some_events(chance)
+        spec, events = in_flinks_words(random_pattern(chance), chance, counts), random_events(chance)
         if known := difference(spec):
             counts[known] += 1
             continue

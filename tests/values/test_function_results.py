@@ -33,7 +33,7 @@ STAMP = pl.Datetime("ms", "UTC")
     (date(2024, 3, 1), STAMP, datetime(2024, 3, 1, tzinfo=UTC)), ([1.0, 2], pl.List(pl.Int64()), [1, 2]),
     ({"a": 1.0, "b": 9}, pl.Struct({"a": pl.Int64()}), {"a": 1}),
 ])  # fmt: skip
-def test_what_keeps_its_value_is_converted(value: Any, dtype: pl.DataType, made: Any) -> None:
+def test_a_conversion_that_keeps_the_value_is_allowed(value: Any, dtype: pl.DataType, made: Any) -> None:
     column = function_results.to_series("x", [value, None], dtype)
     assert (column.dtype, column.to_list()) == (dtype, [made, None])
 
@@ -43,7 +43,9 @@ def test_what_keeps_its_value_is_converted(value: Any, dtype: pl.DataType, made:
     (Decimal("1.5"), pl.Int64()), (1e300, pl.Float32()), ("x", pl.Float64()), (2, pl.Boolean()), ("2024-03-01T12:00:00", STAMP),
     (1.5, STAMP), ([1.5], pl.List(pl.Int64())), (["a"], pl.String()), (True, pl.String()), (b"a", pl.String()), ({"a": 1.5}, pl.Struct({"a": pl.Int64()})),
 ])  # fmt: skip
-def test_what_would_be_cut_is_refused_by_column_and_value(value: Any, dtype: pl.DataType) -> None:
+def test_a_conversion_that_loses_value_is_refused_with_column_and_value(
+    value: Any, dtype: pl.DataType
+) -> None:
     with pytest.raises(ValueError, match=r"column 'x': .* is not exactly a value of"):
         function_results.to_series("x", [value], dtype)
 
@@ -66,7 +68,7 @@ def read() -> Stream:
     return mr.read(WORDS, watermark=watermarks.bounded("1s"))
 
 
-def sized(size: Any) -> Iterator[dict[str, Any]]:
+def resize_word(size: Any) -> Iterator[dict[str, Any]]:
     yield {"word": "b", "size": size, "at": None}
 
 
@@ -74,7 +76,7 @@ def test_a_fraction_in_a_whole_number_column_of_flat_map_is_refused() -> None:
     schema: dict[str, DType] = {"word": pl.String, "size": int, "at": STAMP}
 
     def job(size: Any) -> Job:
-        return Job("sizes", read().flat_map(lambda _row: sized(size), schema=schema).write(SIZES))
+        return Job("sizes", read().flat_map(lambda _row: resize_word(size), schema=schema).write(SIZES))
 
     assert mr.replay(job(3.0), FRAME)["size"].to_list() == [3]
     with pytest.raises(ValueError, match=r"column 'size': 3\.7 is not exactly a value of Int64"):
@@ -106,7 +108,7 @@ class Total:
 TOTALS = mr.Topic("totals", Total, key="word")
 
 
-def test_a_fraction_that_an_own_aggregate_answers_as_a_whole_number_is_refused() -> None:
+def test_a_fraction_as_the_whole_number_of_a_user_defined_aggregate_is_refused() -> None:
     job = Job(
         "totals",
         read().window(windows.fixed("10s")).group_by("word").aggregate(total=Answer("size")).write(TOTALS),
@@ -201,7 +203,7 @@ class Emits(mr.Processor):
             ctx.emit(to=self.port, **self.values)
 
 
-def emitted(values: dict[str, Any], port: str) -> dict[str, Any]:
+def emit(values: dict[str, Any], port: str) -> dict[str, Any]:
     """What a job writes of the values that its processor emits, in one row."""
     made = read().group_by("word").process(Emits(values, port))
     whole = [
@@ -213,37 +215,37 @@ def emitted(values: dict[str, Any], port: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("port", ["out", "aside"])
-def test_what_a_processor_emits_in_nested_columns_and_32_bits_is_taken_exactly(port: str) -> None:
+def test_nested_and_32_bit_values_that_a_processor_emits_are_exact(port: str) -> None:
     utc = AT.replace(tzinfo=UTC, microsecond=123_000)
     part = {"size": 3.0, "at": AT.replace(tzinfo=HELSINKI), "unknown": 1}
-    row = emitted({"share": 0.5, "part": part, "parts": [part, {"size": 4}, None]}, port)
+    row = emit({"share": 0.5, "part": part, "parts": [part, {"size": 4}, None]}, port)
     kept = {"size": 3, "at": utc - timedelta(hours=2)}
     assert row == {"share": 0.5, "part": kept, "parts": [kept, {"size": 4, "at": None}, None]}
-    assert emitted({}, port) == {"share": None, "part": None, "parts": []}
+    assert emit({}, port) == {"share": None, "part": None, "parts": []}
 
 
 @pytest.mark.parametrize("port", ["out", "aside"])
 @pytest.mark.parametrize(("column", "value"), [
     ("share", 1e300), ("share", "x"), ("part", {"size": 3.7}), ("part", {"size": 2**63}), ("parts", [{"size": 1}, {"size": 0.5}]), ("part", {"size": 1, "at": "noon"}),
 ])  # fmt: skip
-def test_what_a_processor_emits_and_would_be_cut_is_refused_by_its_column(
+def test_a_value_that_a_processor_emits_and_that_would_lose_is_refused_with_its_column(
     port: str, column: str, value: Any
 ) -> None:
     with pytest.raises(ValueError, match=f"column '{column}': .* is not exactly a value of"):
-        emitted({column: value}, port)
+        emit({column: value}, port)
 
 
 @pytest.mark.parametrize("made", [
     pl.col("at"), pl.col("at").dt.cast_time_unit("us"), pl.col("at").dt.date(), pl.col("event_time") / 2, pl.col("size").cast(pl.Int32),
 ])  # fmt: skip
-def test_an_event_time_that_counts_no_whole_milliseconds_is_refused_where_the_job_is_defined(
+def test_an_event_time_that_is_not_in_whole_milliseconds_is_refused_where_the_job_is_defined(
     made: pl.Expr,
 ) -> None:
     with pytest.raises(DefinitionError, match=r"makes event_time .* say event_time=.*dt\.epoch"):
         read().with_columns(event_time=made)
 
 
-def test_rows_that_lose_their_event_time_are_named_instead_of_vanishing() -> None:
+def test_rows_that_lose_their_event_time_are_an_error() -> None:
     job = Job(
         "none",
         read()
@@ -284,6 +286,6 @@ def test_a_punctuation_counts_by_its_unit_and_zone(on: testing.On, says: pl.Expr
 @pytest.mark.parametrize(
     "says", [pl.col("event_time") / 2, pl.col("word"), pl.col("size") > 1, pl.col("at") - pl.col("at")]
 )
-def test_a_punctuation_that_is_no_time_is_refused_where_the_job_is_defined(says: pl.Expr) -> None:
+def test_a_punctuation_that_is_not_a_time_is_refused_where_the_job_is_defined(says: pl.Expr) -> None:
     with pytest.raises(DefinitionError, match="which is not a time; use a datetime, or whole milliseconds"):
         mr.read(WORDS, watermark=watermarks.punctuation(says))

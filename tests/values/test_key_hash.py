@@ -39,7 +39,7 @@ VECTORS = {
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=40))))
-def test_columns_hash_as_the_definition_says(values: list[bytes | None]) -> None:
+def test_columns_hash_as_defined(values: list[bytes | None]) -> None:
     hashes = key_hash.hash_binary(pa.array(values, pa.binary()))
     assert hashes.tolist() == [0x27D4EB2F165667C5 if value is None else plainly(value) for value in values]
 

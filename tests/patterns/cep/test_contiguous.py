@@ -16,7 +16,7 @@ from millrace.patterns.cep.dfa import LazyDfa
 from millrace.patterns.cep.matcher import Matcher
 from millrace.patterns.cep.partial_matches import KeyRows, MatchResults, NfaRunner, PartialMatches
 from millrace.testing.transcripts import patterns as transcripts
-from patterns.random_patterns import a_regular_pattern, some_events
+from patterns.random_patterns import random_events, random_regular_pattern
 
 SCHEMA = pl.Schema({"key": pl.String(), "kind": pl.String(), "event_time": pl.Int64()})
 A, B, C = (pl.col("kind") == kind for kind in "abc")
@@ -28,8 +28,8 @@ STOP = mr.pattern("a", A).next("b", B).one_or_more().consecutive().next("c", C).
 def test_matches_are_those_of_the_definition_and_timeouts_those_of_the_matcher(seed: int) -> None:
     chance = random.Random(seed)
     document, events = (
-        a_regular_pattern(chance),
-        [{**event, "who": chance.choice("xy")} for event in some_events(chance)],
+        random_regular_pattern(chance),
+        [{**event, "who": chance.choice("xy")} for event in random_events(chance)],
     )
     try:
         transcript = transcripts.parse_document({**document, "key": "who", "events": events, "expect": {}})
@@ -44,7 +44,7 @@ def test_matches_are_those_of_the_definition_and_timeouts_those_of_the_matcher(s
         assert Counter(found[1]) == Counter(overdue)
 
 
-def test_every_beginning_is_followed_at_once() -> None:
+def test_all_beginnings_are_scanned_at_once() -> None:
     matcher = Matcher(STOP, SCHEMA, ("key",))
     kinds = "abbcabdabaab"
     masks = np.array(["dab_c".index(kind) for kind in kinds])
@@ -58,11 +58,11 @@ def test_every_beginning_is_followed_at_once() -> None:
     assert not found.is_overdue.any()
 
 
-def test_only_the_rows_of_matches_are_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_rows_of_matches_become_python_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     followed: list[int] = []
     whole = NfaRunner.advance
 
-    def counted(
+    def count_rows(
         rules: NfaRunner,
         course: PartialMatches,
         lane: KeyRows,
@@ -74,7 +74,7 @@ def test_only_the_rows_of_matches_are_gone_through(monkeypatch: pytest.MonkeyPat
         followed.append(lane.end - lane.first)
         return whole(rules, course, lane, time, found, is_ended=is_ended)
 
-    monkeypatch.setattr(NfaRunner, "advance", counted)
+    monkeypatch.setattr(NfaRunner, "advance", count_rows)
     rows = pl.DataFrame(
         [("x", kind, time) for time, kind in enumerate("abab" * 500 + "abbc" + "ab" * 500)],
         schema=SCHEMA,
@@ -87,7 +87,7 @@ def test_only_the_rows_of_matches_are_gone_through(monkeypatch: pytest.MonkeyPat
     assert done.kept["event_time"].to_list() == [3002, 3003]
 
 
-def test_rows_are_kept_from_the_first_beginning_that_is_open_and_no_longer_than_the_bound() -> None:
+def test_rows_are_kept_from_the_first_open_beginning_and_no_longer_than_within() -> None:
     reader = ContiguousMatcher(Matcher(STOP, SCHEMA, ("key",)), needs_timeouts=False)
     rows = pl.DataFrame(
         [("x", "a", 1), ("x", "b", 2), ("y", "b", 3), ("z", "a", 4)], schema=SCHEMA, orient="row"
@@ -119,7 +119,9 @@ def test_other_patterns_are_left_to_the_matcher(made: mr.patterns.Pattern) -> No
 
 
 @pytest.mark.parametrize(("last", "wanted"), [("d", [[0, 1, 2, 3, 4]]), ("a", [[1, 2]])])
-def test_a_match_waits_over_batches_for_one_that_began_before_it(last: str, wanted: list[list[int]]) -> None:
+def test_a_match_waits_across_batches_for_one_that_began_before_it(
+    last: str, wanted: list[list[int]]
+) -> None:
     made = (
         mr.pattern("one", A | B)
         .next("two")

@@ -20,7 +20,7 @@ from millrace.patterns.cep import encoding
 from millrace.patterns.cep.matcher import MATCH, STEP, Key, Matcher
 from millrace.patterns.cep.partial_matches import PartialMatches
 from millrace.testing.transcripts import patterns as transcripts
-from patterns.random_patterns import a_nested_pattern, a_pattern, some_events
+from patterns.random_patterns import random_events, random_nested_pattern, random_pattern
 from strategies import examples
 
 SCHEMA = pl.Schema({"key": pl.String(), "kind": pl.String(), "value": pl.Int64(), "event_time": pl.Int64()})
@@ -31,7 +31,7 @@ def frame(*rows: tuple[str, str, int, int]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def matched(pattern: Pattern, rows: pl.DataFrame, **options: Any) -> list[list[int]]:
+def find_times(pattern: Pattern, rows: pl.DataFrame, **options: Any) -> list[list[int]]:
     found = Matcher(pattern, SCHEMA, ("key",), **options).step({}, rows, END_OF_STREAM).matches
     return [part["event_time"].to_list() for part in found.partition_by(MATCH, maintain_order=True)]
 
@@ -57,7 +57,7 @@ def test_conditions_that_types_do_not_allow_are_refused(condition: pl.Expr, word
 @given(st.integers(0, 10**6))
 def test_matches_are_those_of_the_definition_however_batches_are_cut(seed: int) -> None:
     chance = random.Random(seed)
-    document, events = a_pattern(chance), some_events(chance)
+    document, events = random_pattern(chance), random_events(chance)
     try:
         transcript = transcripts.parse_document({**document, "events": events, "expect": {}})
     except DefinitionError:
@@ -72,9 +72,9 @@ def test_matches_are_those_of_the_definition_however_batches_are_cut(seed: int) 
 
 @examples(150)
 @given(st.integers(0, 10**6))
-def test_groups_in_groups_and_what_must_not_follow_them_are_those_of_the_definition(seed: int) -> None:
+def test_nested_groups_and_negations_match_as_the_definition(seed: int) -> None:
     chance = random.Random(seed)
-    document, events = a_nested_pattern(chance), some_events(chance)
+    document, events = random_nested_pattern(chance), random_events(chance)
     try:
         transcript = transcripts.parse_document({**document, "events": events, "expect": {}})
         found = [transcripts.match_by_matcher(transcript, cut)[0] for cut in range(2)]
@@ -174,7 +174,7 @@ def test_greedy_loops_and_forbidden_events_at_the_end_of_a_group(
         ),
     ],
 )
-def test_what_must_not_follow_a_group_binds_the_end_of_the_group(
+def test_a_negation_after_a_group_binds_the_end_of_the_group(
     parts: list[dict[str, Any]], events: list[tuple[str, int]], expected: list[tuple[str, ...]]
 ) -> None:
     rows = [
@@ -199,16 +199,16 @@ def test_what_must_not_follow_a_group_binds_the_end_of_the_group(
 def test_a_loop_before_a_forbidden_event_does_not_prolong_its_gap() -> None:
     """From 4 on, no b can rule out the match of the first a, though the loop still waits; the b at 10 is too late."""
     pattern = mr.pattern("a", A).one_or_more().not_followed_by("b", B).gap(3).within(20)
-    assert matched(pattern, frame(("x", "a", 0, 1), ("x", "b", 0, 10))) == [[1]]
-    assert matched(pattern, frame(("x", "a", 0, 1), ("x", "b", 0, 3))) == []
-    assert matched(pattern, frame(("x", "a", 0, 1), ("x", "a", 0, 10))) == [[1], [1, 10], [10]]
+    assert find_times(pattern, frame(("x", "a", 0, 1), ("x", "b", 0, 10))) == [[1]]
+    assert find_times(pattern, frame(("x", "a", 0, 1), ("x", "b", 0, 3))) == []
+    assert find_times(pattern, frame(("x", "a", 0, 1), ("x", "a", 0, 10))) == [[1], [1, 10], [10]]
     first = Matcher(pattern, SCHEMA, ("key",)).step({}, frame(("x", "a", 0, 1)), 4)
     assert first.matches["event_time"].to_list() == [1]
 
 
-def test_keys_do_not_meet() -> None:
+def test_a_match_has_events_of_one_key() -> None:
     rows = frame(("x", "a", 0, 1), ("y", "b", 0, 2), ("x", "b", 0, 3), ("y", "a", 0, 4))
-    assert matched(mr.pattern("a", A).next("b", B), rows) == [[1, 3]]
+    assert find_times(mr.pattern("a", A).next("b", B), rows) == [[1, 3]]
 
 
 def test_a_function_sees_the_event_and_the_match() -> None:
@@ -216,7 +216,7 @@ def test_a_function_sees_the_event_and_the_match() -> None:
         return bool(event["value"] == 2 * match["a"][0]["value"])
 
     rows = frame(("x", "a", 3, 1), ("x", "b", 5, 2), ("x", "b", 6, 3))
-    assert matched(mr.pattern("a", A).followed_by("b", doubles), rows) == [[1, 3]]
+    assert find_times(mr.pattern("a", A).followed_by("b", doubles), rows) == [[1, 3]]
 
 
 @pytest.mark.parametrize(
@@ -238,21 +238,21 @@ def test_conditions_on_earlier_events_are_polars_expressions(
 ) -> None:
     rows = frame(("x", "a", 2, 1), ("x", "a", 4, 2), ("x", "b", 4, 3), ("x", "b", 1, 4), ("x", "b", 8, 5))
     made = mr.pattern("a", A).times(2).followed_by("b", pl.col("kind") == "b").where(condition)
-    assert matched(made, rows) == wanted
+    assert find_times(made, rows) == wanted
 
 
 def test_alternatives_are_joined_by_or() -> None:
     rows = frame(("x", "a", 0, 1), ("x", "c", 9, 2), ("x", "a", 0, 3), ("x", "b", 1, 4))
-    assert matched(mr.pattern("a", A).next("b", B).or_where(pl.col("value") > 5), rows) == [[1, 2], [3, 4]]
+    assert find_times(mr.pattern("a", A).next("b", B).or_where(pl.col("value") > 5), rows) == [[1, 2], [3, 4]]
 
 
-def test_a_null_fulfils_nothing() -> None:
+def test_a_condition_that_is_null_does_not_hold() -> None:
     rows = pl.DataFrame([("x", None, 1, 1), ("x", "b", None, 2)], schema=SCHEMA, orient="row")
-    assert matched(mr.pattern("a", pl.col("kind") != "b"), rows) == []
-    assert matched(mr.pattern("b", B).where(pl.col("value") > previous("value")), rows) == []
+    assert find_times(mr.pattern("a", pl.col("kind") != "b"), rows) == []
+    assert find_times(mr.pattern("b", B).where(pl.col("value") > previous("value")), rows) == []
 
 
-def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
+def test_state_is_dropped_when_within_is_over() -> None:
     matcher = Matcher(mr.pattern("a", A).followed_by("b", B).within(10), SCHEMA, ("key",))
     known: dict[Key, PartialMatches] = {}
     sizes = []
@@ -265,14 +265,14 @@ def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
     assert set(sizes[20:]) == {(9, 9)}
 
 
-def test_a_key_in_which_nothing_began_is_not_remembered() -> None:
+def test_a_key_without_a_partial_match_has_no_state() -> None:
     done = Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",)).step(
         {}, frame(("x", "b", 0, 1), ("y", "c", 0, 2)), 3
     )
     assert dict(done.changed) == {}
 
 
-def test_a_course_comes_back_from_its_bytes_as_it_was() -> None:
+def test_partial_matches_are_restored_from_their_bytes() -> None:
     made = mr.pattern("a", A).one_or_more().followed_by_any("b", B).within(100)
     matcher = Matcher(made, SCHEMA, ("key",))
     rows = [("x", kind, number, number) for number, kind in enumerate("aabaa")]
@@ -283,7 +283,7 @@ def test_a_course_comes_back_from_its_bytes_as_it_was() -> None:
     assert [run.state.number for run in again.running] == [run.state.number for run in course.running]
 
 
-def test_a_stored_course_holds_each_event_once() -> None:
+def test_stored_partial_matches_hold_each_event_once() -> None:
     matcher = Matcher(
         mr.pattern("a", A).one_or_more().followed_by_any("b", B).within(10_000), SCHEMA, ("key",)
     )
@@ -302,14 +302,14 @@ def test_a_pattern_that_doubles_with_each_event_ends_in_a_clear_error() -> None:
         PatternFailed,
         match=r"more than 1,000 partial matches for one key, .* make it stricter: consecutive\(\)",
     ):
-        matched(
+        find_times(
             mr.pattern("a", A).one_or_more().allow_combinations().next("b", B), rows, max_partial_matches=1000
         )
 
 
-def test_a_loop_whose_events_are_taken_in_turn_stays_polynomial() -> None:
+def test_a_relaxed_loop_stays_polynomial() -> None:
     rows = frame(*(("x", "a", 0, time) for time in range(60)), ("x", "b", 0, 60))
-    assert len(matched(mr.pattern("a", A).one_or_more().followed_by_any("b", B), rows)) == 60 * 61 // 2
+    assert len(find_times(mr.pattern("a", A).one_or_more().followed_by_any("b", B), rows)) == 60 * 61 // 2
 
 
 def test_columns_that_rows_lack_are_named() -> None:
@@ -321,7 +321,7 @@ def test_columns_that_rows_lack_are_named() -> None:
         Matcher(mr.pattern("a").next("b", pl.col("value") > first("a", "speed")), SCHEMA, ("key",))
 
 
-def test_rows_of_matches_say_which_step_took_them() -> None:
+def test_rows_of_matches_name_the_step_that_took_them() -> None:
     found = (
         Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",))
         .step({}, frame(("x", "a", 0, 1), ("x", "b", 0, 2)), END_OF_STREAM)
@@ -330,7 +330,7 @@ def test_rows_of_matches_say_which_step_took_them() -> None:
     assert found.select(STEP, "event_time").rows() == [("a", 1), ("b", 2)]
 
 
-def test_rows_that_every_match_passes_over_are_not_looked_at() -> None:
+def test_rows_that_every_match_ignores_are_dropped() -> None:
     rows = frame(
         *(
             ("x", kind, value, time)
@@ -345,13 +345,13 @@ def test_rows_that_every_match_passes_over_are_not_looked_at() -> None:
     assert Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",)).prepare_rows(rows).height == 5
 
 
-def test_what_must_not_come_next_is_asked_of_the_very_next_row_though_nobody_counts_timeouts() -> None:
+def test_not_next_sees_the_very_next_row_even_without_timeouts() -> None:
     rows = frame(*(("x", kind, 0, time) for time, kind in enumerate("acxb")))
     made = mr.pattern("a", A).not_next("no", pl.col("kind") == "x").followed_by("b", B)
-    assert matched(made, rows, needs_timeouts=False) == [[0, 3]]
+    assert find_times(made, rows, needs_timeouts=False) == [[0, 3]]
 
 
-def test_what_divides_matches_is_passed_over_only_where_nobody_counts_timeouts() -> None:
+def test_rows_that_divide_partial_matches_are_dropped_only_without_timeouts() -> None:
     rows = frame(("x", "a", 0, 0), ("x", "c", 0, 1))
     loop = mr.pattern("a", A).one_or_more().followed_by("b", B).within(10)
     assert [
@@ -392,7 +392,7 @@ def test_matches_that_share_events_are_shown_without_a_row_of_python_for_each() 
         assert most < 30_000_000
 
 
-def test_events_before_the_oldest_match_are_forgotten() -> None:
+def test_events_before_the_oldest_match_are_dropped() -> None:
     matcher = Matcher(mr.pattern("a", A).one_or_more().next("b", B).within(10), SCHEMA, ("key",))
     course = None
     for at in range(0, 300, 50):
@@ -415,12 +415,12 @@ def test_events_that_partial_matches_cannot_share_are_bounded() -> None:
         .next("c", pl.col("kind") == "c")
         .within(1_000)
     )
-    assert matched(made, frame(*rows), max_partial_matches=2_500) == []
+    assert find_times(made, frame(*rows), max_partial_matches=2_500) == []
     with pytest.raises(
         PatternFailed,
         match=r"more than 750 entries in the shared buffer of partial matches for one key.*make it stricter",
     ):
-        matched(made, frame(*rows), max_partial_matches=150)
+        find_times(made, frame(*rows), max_partial_matches=150)
 
 
 def test_matches_that_an_earlier_version_stored_are_refused_with_the_remedy() -> None:

@@ -148,7 +148,7 @@ def test_matches_are_those_of_the_definition_however_rows_are_cut(seed: int) -> 
         assert shown_by(lambda cut=cut: in_pieces(looking, given_rows, random.Random(cut))) == wanted  # type: ignore[misc]
 
 
-def test_a_clause_is_the_same_object_whether_it_is_said_in_sql_or_in_python() -> None:
+def test_a_clause_from_sql_equals_the_one_from_python() -> None:
     clause = parse_match_recognize("""
         MATCH_RECOGNIZE (
             PARTITION BY vehicle ORDER BY time
@@ -196,7 +196,7 @@ def test_a_condition_on_the_first_row_of_a_variable_takes_polynomial_time() -> N
     "asked",
     ["FIRST(A.v, {})", "LAST(A.v, {})", "PREV(LAST(A.v, {}), {})", "TRY_CAST(FIRST(A.v, {}) AS DOUBLE)"],
 )
-def test_asking_for_a_row_far_beyond_the_match_takes_no_memory(asked: str) -> None:
+def test_reading_a_row_far_beyond_the_match_takes_no_memory(asked: str) -> None:
     far = asked.replace("{}", "99999999999999999999")
     clause = match_recognize("A+ X", define={"X": f"{far} IS NULL"}, measures={"n": "COUNT(*)", "it": far})
     assert recognize_matches(clause, pl.DataFrame({"v": [1] * 30})).rows() == [(30, None)]
@@ -218,7 +218,7 @@ def test_long_matches_do_not_run_out_of_stack() -> None:
         ("PERMUTE(A, B, C, D, E, F, G)", "PERMUTE of 7 things has too many orders"),
     ],
 )
-def test_a_pattern_that_is_none_says_where(text: str, why: str) -> None:
+def test_the_error_of_a_wrong_pattern_has_the_place(text: str, why: str) -> None:
     with pytest.raises(DefinitionError, match=why):
         match_recognize(text)
 
@@ -236,7 +236,7 @@ def test_a_pattern_that_is_none_says_where(text: str, why: str) -> None:
         ("SUDDENLY(value)", "there is no function SUDDENLY"),
     ],
 )
-def test_a_condition_that_is_none_says_why(define: str, why: str) -> None:
+def test_the_error_of_a_wrong_condition_has_the_reason(define: str, why: str) -> None:
     with pytest.raises(DefinitionError, match=why):
         CompiledPattern(match_recognize("A B", define={"A": define}), SCHEMA)
 
@@ -265,7 +265,7 @@ NANOS = pl.Series([1_700_000_000_000_000_001, 1_700_000_000_000_000_002])
 @pytest.mark.parametrize(
     "dtype", [pl.Datetime("ns"), pl.Datetime("ns", "Europe/Helsinki"), pl.Duration("ns"), pl.Time()]
 )
-def test_times_finer_than_a_microsecond_are_refused_instead_of_cut(dtype: pl.DataType) -> None:
+def test_times_finer_than_a_microsecond_are_refused_instead_of_truncated(dtype: pl.DataType) -> None:
     clause = match_recognize(
         "A B*", define={"B": "at > PREV(at)"}, measures={"n": "COUNT(*)", "it": "LAST(at)"}, order_by=["at"]
     )

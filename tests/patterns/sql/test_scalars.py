@@ -20,7 +20,7 @@ ROWS = pl.DataFrame(
 )
 
 
-def measured(expression: str, *, define: str = "TRUE", pattern: str = "A") -> list[Any]:
+def measure(expression: str, *, define: str = "TRUE", pattern: str = "A") -> list[Any]:
     text = f"""SELECT m.it FROM rows MATCH_RECOGNIZE (
         ORDER BY id MEASURES {expression} AS it PATTERN ({pattern}) DEFINE A AS {define}) AS m"""
     return mr.sql(text, rows=ROWS)["it"].to_list()
@@ -53,7 +53,7 @@ def measured(expression: str, *, define: str = "TRUE", pattern: str = "A") -> li
     ],
 )
 def test_an_expression_has_the_value_of_sql(expression: str, wanted: list[Any]) -> None:
-    assert measured(expression) == wanted
+    assert measure(expression) == wanted
 
 
 @pytest.mark.parametrize(
@@ -78,31 +78,29 @@ def test_an_expression_has_the_value_of_sql(expression: str, wanted: list[Any]) 
         ("v * 2 > 1", [1]),
     ],
 )
-def test_a_condition_holds_whether_it_is_asked_row_by_row_or_of_columns(
-    condition: str, wanted: list[int]
-) -> None:
+def test_a_vectorized_condition_holds_for_the_same_rows(condition: str, wanted: list[int]) -> None:
     """A condition that counts rows cannot be computed by columns."""
-    assert measured("id", define=condition) == wanted
-    assert measured("id", define=f"({condition}) AND COUNT(*) > 0") == wanted
+    assert measure("id", define=condition) == wanted
+    assert measure("id", define=f"({condition}) AND COUNT(*) > 0") == wanted
 
 
-def test_a_number_that_64_bits_do_not_hold_is_refused() -> None:
+def test_a_number_beyond_64_bits_is_refused() -> None:
     with pytest.raises(
         PatternFailed,
         match=r"'big \+ big' gives 9223372036854775808, which 64 bits do not hold; cast to DOUBLE before",
     ):
-        measured("big + big")
+        measure("big + big")
     with pytest.raises(PatternFailed, match="64 bits do not hold"):
-        measured("SUM(big)", pattern="A+")
+        measure("SUM(big)", pattern="A+")
 
 
 def test_a_root_of_a_negative_number_is_refused() -> None:
     with pytest.raises(PatternFailed, match="has no value for a row"):
-        measured("POWER(-8, 0.5)")
+        measure("POWER(-8, 0.5)")
 
 
 def test_not_a_number_is_rounded_to_itself() -> None:
-    assert [math.isnan(one) for one in measured("ROUND(x, 1)", define="v < 0")] == [True]
+    assert [math.isnan(one) for one in measure("ROUND(x, 1)", define="v < 0")] == [True]
 
 
 @pytest.mark.parametrize(
@@ -113,9 +111,9 @@ def test_not_a_number_is_rounded_to_itself() -> None:
         ("COUNT(DISTINCT v, k)", "DISTINCT"),
     ],
 )
-def test_what_would_be_passed_over_is_refused(expression: str, word: str) -> None:
+def test_arguments_that_would_be_ignored_are_refused(expression: str, word: str) -> None:
     with pytest.raises(DefinitionError, match=word):
-        measured(expression, pattern="A+")
+        measure(expression, pattern="A+")
 
 
 @pytest.mark.parametrize(
@@ -127,5 +125,5 @@ def test_what_would_be_passed_over_is_refused(expression: str, word: str) -> Non
         ("v DESC NULLS FIRST", [None, 7, -7]),
     ],
 )
-def test_nulls_come_last_in_an_aggregate_unless_said_otherwise(order: str, wanted: list[Any]) -> None:
-    assert measured(f"ARRAY_AGG(v ORDER BY {order})", pattern="A+") == [wanted]
+def test_nulls_come_last_in_an_aggregate_by_default(order: str, wanted: list[Any]) -> None:
+    assert measure(f"ARRAY_AGG(v ORDER BY {order})", pattern="A+") == [wanted]

@@ -49,7 +49,7 @@ def shown_type(stream: mr.Stream) -> type:
     return make_dataclass("Shown", [(name, kinds[stream.node.schema[name]] | None) for name in own])
 
 
-def played(clause: RowPattern | str, on: testing.On, seed: int) -> list[dict[str, Any]]:
+def run_job(clause: RowPattern | str, on: testing.On, seed: int) -> list[dict[str, Any]]:
     """What a job shows of random rows that come out of order, in random batches, with restarts."""
     chance, time = random.Random(seed), 0
     found: list[dict[str, Any]] = []
@@ -124,8 +124,8 @@ FALL = match_recognize(
 def test_the_engine_shows_what_the_model_shows(clause: RowPattern | str) -> None:
     shown = 0
     for seed in range(2):
-        wanted = played(clause, "model", seed)
-        assert played(clause, "engine", seed) == wanted
+        wanted = run_job(clause, "model", seed)
+        assert run_job(clause, "engine", seed) == wanted
         shown += len(wanted)
     assert shown > 1
 
@@ -164,7 +164,7 @@ def test_a_match_is_a_pane_from_its_first_row_to_its_last() -> None:
     )
 
 
-def test_a_match_that_has_begun_takes_rows_with_which_none_begins() -> None:
+def test_a_match_takes_rows_with_which_no_match_begins() -> None:
     clause = match_recognize(
         "A B", define={"A": "value = 5", "B": "value = 1"}, measures={"n": "COUNT(*)"}, within=6
     )
@@ -183,7 +183,7 @@ def test_the_last_row_comes_less_than_the_bound_after_the_first() -> None:
         assert [(pane["key"], pane["low"]) for pane in script.panes()] == [("x", 1)]
 
 
-def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
+def test_state_is_dropped_when_within_is_over() -> None:
     matcher = stream_matcher(FALL, SCHEMA, ("key",))
     known: dict[tuple[Any, ...], SqlPartition] = {}
     sizes = []
@@ -223,12 +223,12 @@ def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
         (match_recognize("A", within=5), "has no result columns"),
     ],
 )
-def test_what_a_stream_cannot_answer_is_refused(clause: RowPattern, why: str) -> None:
+def test_a_clause_that_a_stream_cannot_decide_is_refused(clause: RowPattern, why: str) -> None:
     with pytest.raises(DefinitionError, match=why):
         mr.read(READINGS).group_by("key").match_recognize(clause)
 
 
-def test_frames_are_asked_in_sql() -> None:
+def test_sql_queries_frames() -> None:
     frame = pl.DataFrame({"id": [1, 2, 3], "v": [3, 1, 2]})
     shown = mr.sql(
         "SELECT low FROM prices MATCH_RECOGNIZE (ORDER BY id MEASURES LAST(B.v) AS low PATTERN (A B) DEFINE B AS v < PREV(v))",

@@ -14,7 +14,7 @@ PRICES = pl.DataFrame({"id": [1, 2, 3], "price": [10, 20, 30], "word": ["7", "x"
 LIMITS = pl.DataFrame({"most": [25]})
 
 
-def measured(expression: str, *, define: str = "true") -> list[Any]:
+def measure(expression: str, *, define: str = "true") -> list[Any]:
     text = f"""SELECT m.it FROM prices MATCH_RECOGNIZE (
         ORDER BY id MEASURES {expression} AS it PATTERN (A+) DEFINE A AS {define}) AS m"""
     return mr.sql(text, prices=PRICES, limits=LIMITS)["it"].to_list()
@@ -34,14 +34,14 @@ def measured(expression: str, *, define: str = "true") -> list[Any]:
     ],
 )
 def test_a_query_in_a_measure_leaves_the_rest_of_the_measure_as_it_is(expression: str, wanted: int) -> None:
-    assert measured(expression) == [wanted]
+    assert measure(expression) == [wanted]
 
 
 def test_a_query_in_a_condition_leaves_the_rest_of_the_condition_as_it_is() -> None:
-    assert measured("COUNT(*)", define="LAST(price) < (SELECT most FROM limits)") == [2]
+    assert measure("COUNT(*)", define="LAST(price) < (SELECT most FROM limits)") == [2]
 
 
-def test_a_clause_may_ask_queries_over_constants() -> None:
+def test_a_clause_may_have_queries_over_constants() -> None:
     clause = patterns.match_recognize(
         "A+",
         define={"A": "A.price > (SELECT 15)"},
@@ -51,7 +51,7 @@ def test_a_clause_may_ask_queries_over_constants() -> None:
     assert recognize_matches(clause, PRICES)["it"].to_list() == [1030]
 
 
-def test_a_clause_has_no_tables_to_ask() -> None:
+def test_a_clause_has_no_tables_to_query() -> None:
     clause = patterns.match_recognize("A+", measures={"it": "LAST(price) + (SELECT most FROM limits)"})
     with pytest.raises(DefinitionError, match="there are no tables to query here; give values instead"):
         recognize_matches(clause, PRICES)
@@ -75,7 +75,7 @@ def test_a_clause_has_no_tables_to_ask() -> None:
 def test_a_measure_with_a_query_over_constants_is_the_same_in_a_query_and_in_a_clause(
     expression: str, wanted: Any
 ) -> None:
-    assert measured(expression) == [wanted]
+    assert measure(expression) == [wanted]
     clause = patterns.match_recognize("A+", measures={"it": expression}, order_by=["id"])
     assert recognize_matches(clause, PRICES)["it"].to_list() == [wanted]
 
@@ -93,7 +93,7 @@ def test_a_measure_with_a_query_over_constants_is_the_same_in_a_query_and_in_a_c
     ],
 )
 def test_a_condition_holds_in_a_query_that_names_no_table(expression: str, wanted: Any) -> None:
-    assert measured(expression) == [wanted]
+    assert measure(expression) == [wanted]
 
 
 def test_a_whole_query_without_a_table_has_no_row_where_its_condition_does_not_hold() -> None:
@@ -103,7 +103,7 @@ def test_a_whole_query_without_a_table_has_no_row_where_its_condition_does_not_h
 
 def test_a_query_that_names_columns_of_the_matched_rows_is_refused_in_one_line() -> None:
     with pytest.raises(DefinitionError, match="it cannot name their columns") as refused:
-        measured("1 + (SELECT LAST(price))")
+        measure("1 + (SELECT LAST(price))")
     assert "\n" not in str(refused.value)
     assert str(refused.value).startswith("(SELECT LAST(price)): ")
 
@@ -129,7 +129,7 @@ def test_a_clause_refuses_a_query_that_gives_more_than_one_value(query: str, wor
 )
 def test_a_query_in_place_of_a_value_gives_one_value(query: str, words: str) -> None:
     with pytest.raises(DefinitionError, match=words):
-        measured(f"LAST(price) + ({query})")
+        measure(f"LAST(price) + ({query})")
 
 
 @pytest.mark.parametrize(
@@ -150,12 +150,12 @@ def test_a_query_in_place_of_a_value_gives_one_value(query: str, words: str) -> 
     ],
 )
 def test_try_cast_gives_null_where_a_value_cannot_be_cast(cast: str, wanted: Any) -> None:
-    assert measured(f"TRY_CAST({cast})") == [wanted]
+    assert measure(f"TRY_CAST({cast})") == [wanted]
 
 
 def test_a_cast_that_fails_names_the_value_and_the_remedy() -> None:
     with pytest.raises(PatternFailed, match="'x' cannot be cast; use TRY_CAST, which gives NULL"):
-        measured("CAST(LAST(word, 1) AS BIGINT)")
+        measure("CAST(LAST(word, 1) AS BIGINT)")
 
 
 def test_try_cast_around_a_row_pattern_gives_null_too() -> None:
