@@ -1,4 +1,22 @@
-"""How far time has come: clocks of partitions, idleness, the low watermark. Pure functions of the reports of batches."""
+"""Partition watermarks, and the low watermark of an operator.
+
+Every source partition has a clock: the largest event time it has shown so far, capped by the ingestion time. The
+partition's watermark is its clock minus the delay. The low watermark of an operator is the minimum over all partitions
+that are not idle. It never goes back.
+
+Example with a delay of 2 s and partitions that fall idle after 10 s. `-` means that the partition has shown no row yet.
+
+    batch  now    clock p0  clock p1  watermark p0  watermark p1  low watermark
+    1      100 s  98 s      -         96 s          -             -      p1 has shown nothing, so nothing is complete
+    2      105 s  104 s     90 s      102 s         88 s          88 s
+    3      116 s  115 s     90 s      113 s         idle          113 s  p1 was silent for 10 s and no longer counts
+    4      117 s  115 s     91 s      113 s         113 s         113 s  p1 wakes up; its floor is the low watermark
+
+The floor is needed because windows were dropped by the low watermark while the partition slept. A row of it at 91 s is
+judged by 113 s, and is late.
+
+Everything here is a pure function of the reports that batches bring, so a replay gives the same watermarks.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +35,11 @@ class PartitionProgress:
 
     clock: int | None = None
     floor: int | None = None
-    """The low watermark when it last woke up; it is not judged more leniently than that."""
+    """The low watermark at the moment the partition last woke up. Its rows are judged at least this strictly."""
     last_active: int = 0
     is_idle: bool = False
     learned_watermark: int | None = None
-    """How far the watermark has come, where the delay is learned."""
+    """The watermark, where the delay is learned: the delay may shrink, the watermark may not go back."""
     lag_estimate: LagEstimate | None = None
 
     def watermark(self, delay: int) -> int | None:
@@ -214,6 +232,10 @@ def _partition_from_json(
 def _minimum_watermark(
     partitions: dict[str, PartitionProgress], reports: Mapping[str, PartitionReport]
 ) -> int | None:
+    """The minimum over partitions that are not idle; None while one of them has shown no row.
+
+    Where all are idle, the furthest one counts: nobody is left to wait for.
+    """
     watermarks = {name: partitions[name].watermark(report.delay) for name, report in reports.items()}
     awake = [watermarks[name] for name in reports if not partitions[name].is_idle]
     if awake:

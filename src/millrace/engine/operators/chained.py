@@ -1,4 +1,16 @@
-"""Aggregation over panes: values and retractions come in, so that late rows upstream correct what was shown downstream."""
+"""Aggregation over panes: values and retractions come in, so that late rows upstream correct what was shown downstream.
+
+What is kept is a bag of rows per key and window, each with a weight: how often it was added less how often it was taken
+back. Rows of weight 0 are gone. Where all aggregates are sums, the sums are kept in place of the rows.
+
+Invariant: the bag holds what the operators before this one show at this moment, whatever they showed in between.
+
+Example, vehicles counted per cell, one window. Vehicle v was last seen in cell A, then a late row moves it to B:
+
+    batch  comes in            bag of A   bag of B   shown
+    1      + v in A            v: 1       -          A: 1
+    2      - v in A, + v in B  -          v: 1       A: withdrawn, B: 1
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,19 @@
-"""What operators over rows and over panes share: numbering panes, and shaping what is shown and what travels on."""
+"""From values of windows to panes: numbers them, says what they replace, and shapes what is shown and what travels on.
+
+A pane that is shown again has a higher `index`, and comes after the retraction of the value before it (`op` "-"), with
+which it shares `PAIR`. Topics get every pane; operators that follow get only what changed, as an equal value is no change.
+
+Example, one key and window, `retracting` panes:
+
+    batch  value before   value now   to topics                          to operators
+    1      -              3           + 3 (index 0)                      + 3
+    2      3              5           - 3 (index 1), + 5 (index 1)       - 3, + 5
+    3      5              5           - 5 (index 2), + 5 (index 2)       nothing
+
+With `accumulating` panes the retractions of batches 2 and 3 are dropped when the panes leave the job, since a new value
+takes the place of the old one (`drop_replaced_retractions`). Numbers are remembered only from the second pane on: a group
+that has a value and no number has had exactly its pane on time.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,21 @@
-"""Long windows with a short slide, by sums that run along: a window is the one before it, with what comes in and without what goes out.
+"""Long windows with a short slide, by sums that move along: a window is the one before it, plus what comes in, less what goes out.
 
-Made of its slices, each pane of an hour every second would cost 3,600 of them; made so, it costs what changes. This takes aggregates that are
-sums of whole numbers. Floats without a place in those are listed window by window; they are rare.
+Made of its slices, each pane of an hour every second would cost 3,600 of them. Made so, it costs what changes. That takes
+aggregates that are sums of whole numbers; floats without a place in those are listed window by window (`odd`), they are rare.
+
+Invariant: between batches, `sums` of a key is what the last complete window holds of it. Windows that end later are found by
+moving: at the end `e`, the slices of the last `every` before `e` come in, and those of the last `every` before `e - size` go out.
+
+Example, windows of 4 s every 1 s, one key with the slices 0 s: 5, 2 s: 1, 3 s: 7. The watermark moves from 4 s to 6 s:
+
+    window     comes in   goes out     sum
+    [0, 4)                             13    kept in `sums` since the last batch
+    [1, 5)     -          slice 0: 5   8
+    [2, 6)     -          -            8     slice 1 is empty
+
+So a batch reads the slices that leave, and those that were stored before their window came (`coming`), and no others. A
+late row for a window that is complete is added to `sums` as well, if that window is the last one; the windows that it
+corrects are made anew of their slices (`late_windows`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,17 @@
-"""Aggregation over rows, by slices: one partial per key and slide, shared by all windows that cover it."""
+"""Fixed and sliding windows that fire by the watermark, from slices: one partial per key and slice, shared by all windows that cover it.
+
+Windows of 30 s every 5 s overlap sixfold. A row is not put into six windows, but into the one slice of 5 s that it falls
+into; a window is made of its six slices when it fires. `_slice` is where the slice starts, `_from` the end of the first
+window that takes these rows: a late row may be in time for the later windows of its slice only.
+
+Example, windows of 10 s every 5 s, no lateness, a row at 12 s:
+
+    watermark at the row   _slice   _from   windows that take it
+    11 s                   10 s     15 s    [5, 15), [10, 20)
+    16 s                   10 s     20 s    [10, 20)            the row is reported as late with missed = 1
+
+A slice is kept until no window can change any more that it is in: the end of its last window and the lateness.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,20 @@
-"""Aggregation over rows, window by window: for sessions, for triggers of all kinds, and wherever slices do not suffice.
+"""Windows that are kept one by one: sessions, triggers of all kinds, and wherever slices do not suffice.
 
-A cell is what is kept of one key in one window: partial aggregates, the trigger's state, the numbers of its panes, and the values that
-hold downstream. A batch reads and writes the cells that it touches or that have waited for it; the newest version of a cell counts.
+A cell is what is kept of one key in one window: partial aggregates, the trigger's state, the numbers of its panes, and the
+values that hold downstream. A batch reads and writes the cells that its rows touch, and those that have waited for this
+time; the newest version of a cell counts.
+
+The life of a cell, window [0 s, 10 s), lateness 5 s, early panes after every second row:
+
+    batch  rows  watermark  trigger       pane                 the cell after it
+    1      2     4 s        fires         early, index 0       2 rows, none of them new
+    2      1     8 s        -             -                    3 rows, 1 new
+    3      0     11 s       fires         on time, index 1     waits for nothing: `_due` is null
+    4      1     13 s       fires         late, index 2        4 rows
+    5      0     15 s       -             -                    dropped: the end and the lateness are over
+
+Where windows grow into each other (`sessions.py`), the cells of the old windows are marked `_gone`, the new cell has the
+sum of their partials, and what they have shown is taken back downstream, because no pane of the new window replaces it.
 """
 
 from __future__ import annotations
