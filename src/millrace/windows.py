@@ -33,8 +33,6 @@ Window: TypeAlias = tuple[int, int]
 
 FOREVER: Window = (durations.MIN_TIME, durations.MAX_TIME + 1)
 """The window of `global_window()`: all times that events can have. The event time of its panes is the last of them."""
-UNTIL_2262: Window = (-9_223_372_036_854, 9_223_372_036_854)
-"""The global window in stored state of older versions."""
 MAX_WINDOWS_PER_ROW = 100_000
 """The greatest number of sliding windows that contain one row."""
 

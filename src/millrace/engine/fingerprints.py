@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from millrace import graph
-from millrace.aggregates import StdDev, Sum
 from millrace.graph.identity import find_expressions, identify_trigger
 from millrace.triggers import AtWatermark, Never, Trigger
 
 if TYPE_CHECKING:
     from millrace.engine.plan import Operator
 
-SUMS_VERSION = 2
-"""The form in which sums are kept: 1 had 64 bits."""
 _SLICED_TRIGGERS = (AtWatermark(), AtWatermark(late=Never()))
 """The triggers with which windows may be kept as slices."""
 _DIFFERENCES = {
@@ -42,7 +39,6 @@ _DIFFERENCES = {
     "upper": "joins rows of another distance in time",
     "table_keys": "joins a table with another key",
     "over": "takes panes instead of rows, or the other way round",
-    "sums": "keeps its sums in a newer form",
 }
 _OTHER_STEPS = "has other steps (filter, with_columns, select, ...) before it"
 
@@ -55,8 +51,6 @@ def describe(operator: Operator) -> str:
         "steps": sorted((_identify_steps(edge) for edge in operator.edges), key=_to_text),
         "exactly": _expression_digests(operator),
     }
-    if _has_sums(operator.node):
-        parts["sums"] = SUMS_VERSION
     return json.dumps(parts, sort_keys=True)
 
 
@@ -161,7 +155,6 @@ def find_difference(stored: str, operator: Operator) -> str | None:
         old["windowing"] = new["windowing"]
     if adaptation.added:
         old["aggregates"] = new["aggregates"]
-        old.setdefault("sums", new.get("sums"))
     changed = [part for part in _DIFFERENCES if old.get(part) != new.get(part)]
     if old["exactly"]["polars"] == new["exactly"]["polars"]:
         changed += list(_other_expressions(old["exactly"], new["exactly"]))
@@ -176,10 +169,3 @@ def _other_expressions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterat
     yield from (part for part, digest in new["parts"].items() if old["parts"].get(part) != digest)
     if not {*old["steps"]} <= {*new["steps"]}:
         yield "steps"
-
-
-def _has_sums(node: graph.Operation) -> bool:
-    """Whether sums are kept."""
-    return isinstance(node, graph.Aggregation) and any(
-        isinstance(aggregate, Sum | StdDev) for aggregate in node.aggregates.values()
-    )

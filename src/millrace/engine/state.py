@@ -68,10 +68,8 @@ def add_checksum(body: bytes) -> bytes:
 
 
 def remove_checksum(stored: bytes) -> bytes:
-    """The text of `sealed`, or one that was stored without a checksum; `ValueError` where it does not fit."""
-    body, mark, check = stored.rpartition(b"\n#")
-    if not mark:
-        return stored
+    """The text of `add_checksum`; `ValueError` where the checksum does not fit."""
+    body, _, check = stored.rpartition(b"\n#")
     if check != b"%08x" % zlib.crc32(body):
         raise ValueError("its checksum does not fit")
     return body

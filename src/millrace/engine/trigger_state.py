@@ -1,7 +1,8 @@
 """Triggers as state machines: pure functions of a trigger, its state for one window, and what happened.
 
-A state is plain JSON values. `taken` reports rows; then, once per batch, `ready` says whether the window fires, and `fired` what
-becomes of the state and whether the trigger has finished. `merged` is the state of a window that others grew into.
+A state is plain JSON values. `add_rows` counts the rows of a batch; then, once per batch, `is_ready` says whether the
+window fires, and `fire` what becomes of the state and whether the trigger has finished. `merge_states` gives the state of
+a window that others grew into. For each trigger, what its state is:
 
     after_count(n)        how many rows came
     after_delay, every    the time it waits for, null before the first row
@@ -303,10 +304,8 @@ def _merge_all_of(trigger: Trigger, states: Sequence[TriggerState], *, is_past_e
 
 
 def _event_times(state: TriggerState) -> tuple[int | None, bool]:
-    """What `every(..., time="event")` waits for; a number alone was stored by versions that did not wait for the window's end."""
-    return (
-        (None, False) if state is None else (state, False) if isinstance(state, int) else (state[0], state[1])
-    )
+    """What `every(..., time="event")` waits for: a time, and whether also for the window's end."""
+    return (None, False) if state is None else (state[0], state[1])
 
 
 def _multiple_above(at: int, period: int) -> int:

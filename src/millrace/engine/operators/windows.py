@@ -39,7 +39,7 @@ from millrace.engine.operators.window_panes import WindowPanes
 from millrace.engine.plan import Operator
 from millrace.engine.state import Chunk, Layout, SlotState
 from millrace.triggers import EveryEventTime, walk
-from millrace.windows import FOREVER, UNTIL_2262, GlobalWindow
+from millrace.windows import FOREVER
 
 FULL_SCAN_ROWS = 50_000
 """From how many cells on, old versions counted, a batch looks only at those that it may concern."""
@@ -181,16 +181,8 @@ class WindowsOperator:
         return _cell_cache[digests].filter(is_alive)
 
     def _concat_cells(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
-        """Cells of several chunks; those of older versions counted the panes of merged windows together."""
-        cells = pl.concat([self.empty_cells, *frames], how="diagonal").with_columns(
-            pl.col("_index0", "_settled0").fill_null(0)
-        )
-        if not isinstance(self.operator.aggregation.windowing.assigner, GlobalWindow):
-            return cells
-        edges = zip(("_start", "_end"), UNTIL_2262, FOREVER, strict=True)
-        return cells.with_columns(
-            pl.when(pl.col(c) == old).then(new).otherwise(pl.col(c)).alias(c) for c, old, new in edges
-        )
+        """Cells of several chunks."""
+        return pl.concat([self.empty_cells, *frames], how="diagonal")
 
     def _read_affected(
         self, frames: list[pl.DataFrame], rows: pl.DataFrame | None, times: BatchTimes
