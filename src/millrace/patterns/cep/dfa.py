@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from millrace.patterns.cep.nfa import Nfa, NfaState, reachable_states
+from millrace.patterns.cep.nfa import Nfa
 from millrace.patterns.cep.shared_buffer import PatternEvent
+from millrace.patterns.cep.states import NfaState, reachable_states
 
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

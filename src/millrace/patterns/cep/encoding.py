@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from millrace.errors import StateMismatch
-from millrace.patterns.cep.nfa import NfaState
 from millrace.patterns.cep.partial_matches import FoundMatch, PartialMatch, PartialMatches
 from millrace.patterns.cep.shared_buffer import BufferEntry, MatchTail, PatternEvent, walk_back
+from millrace.patterns.cep.states import NfaState
 
 VERSION = 2
 """In version 1 matches shared no entries, and states of patterns with groups had other numbers."""

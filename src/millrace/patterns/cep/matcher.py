@@ -19,7 +19,7 @@ import polars as pl
 from millrace.durations import END_OF_STREAM
 from millrace.errors import DefinitionError
 from millrace.patterns.builder import Pattern
-from millrace.patterns.cep.nfa import Nfa, NfaState, is_always_ignored, list_conditions, reachable_states
+from millrace.patterns.cep.nfa import Nfa, list_conditions
 from millrace.patterns.cep.partial_matches import (
     MAX_PARTIAL_MATCHES,
     FoundMatch,
@@ -31,6 +31,7 @@ from millrace.patterns.cep.partial_matches import (
 )
 from millrace.patterns.cep.predicates import PredicateCompiler, check_conditions, columns_of
 from millrace.patterns.cep.shared_buffer import RunningAnswers, walk_back
+from millrace.patterns.cep.states import NfaState, is_always_ignored, reachable_states
 
 Key = tuple[Any, ...]
 
@@ -211,7 +212,7 @@ class Matcher:
         """Whether every partial match ignores a row with this mask."""
         if mask not in self._ignored_by_mask:
             self._ignored_by_mask[mask] = is_always_ignored(
-                self.runner.nfa, mask, timeouts=self.needs_timeouts
+                self.runner.nfa.states, mask, timeouts=self.needs_timeouts
             )
         return self._ignored_by_mask[mask]
 

@@ -22,9 +22,10 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from millrace.errors import PatternFailed
-from millrace.patterns.cep.nfa import Nfa, NfaState
+from millrace.patterns.cep.nfa import Nfa
 from millrace.patterns.cep.shared_buffer import EntryIndex, MatchTail, PatternEvent, RunningAnswers, walk_back
 from millrace.patterns.cep.skip import SkipStrategy, release_matches
+from millrace.patterns.cep.states import NfaState
 
 MAX_PARTIAL_MATCHES = 100_000
 """The limit per key. Patterns that allow any combination double their partial matches with each event."""
