@@ -169,5 +169,5 @@ def _print_status(cluster: "Cluster", *, json: bool) -> None:
 def _parse_setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
+        raise typer.BadParameter(f"{text!r} is not a setting; write KEY=VALUE", param_hint="--set")
     return key, value
