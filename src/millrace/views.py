@@ -1,4 +1,4 @@
-"""What of a job's results is shown: declared beside the job, kept and served by `serve/`."""
+"""Views: which results of a job are shown. They are declared beside the job, and served by `serve/`."""
 
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
@@ -20,12 +20,12 @@ _POSITION_COLUMNS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class View:
-    """What of a topic's results is shown: those of the newest window, or the newest of each key."""
+    """The results of a topic that are shown: those of the newest window, or the newest of each key."""
 
     name: str
     topic: Topic
     title: str
-    """What people call it, such as in the list of a map's layers."""
+    """Shown, for example, in the list of the map's layers."""
     _: KW_ONLY
     window: Duration
     """The size of the windows that the results are of."""

@@ -1,4 +1,4 @@
-"""Where jobs run: in this process, or on Spark."""
+"""Runs jobs: in this process, or on Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BatchReport:
     watermarks: Mapping[str, int | None]
     """The low watermark of each operator."""
     holds: Mapping[str, WatermarkHold] = field(default_factory=dict)
-    """What holds the watermark of an operator back, where anything does: topic, partition, and by how much."""
+    """The partition that holds back the watermark of an operator, and by how much."""
     quarantined: Mapping[str, str] = field(default_factory=dict)
     """Jobs that were stopped by their own code, and why."""
 

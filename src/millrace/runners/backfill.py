@@ -1,7 +1,7 @@
 """A job over all of history into a new version of its topics, after which readers are pointed there.
 
-The version is a run of its own: it reads the same topics from their beginning, has state of its own, and its last words are those of the live run.
-Started again, it goes on where it stopped, so that the version becomes the live one.
+The version is a run of its own: it reads the same topics from their beginning, with state of its own, and ends with the same results as the
+live run. Started again, it continues, so that the version becomes the live one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BackfillResult:
-    """What came of it."""
+    """The result of a backfill."""
 
     topics: dict[str, str]
     """Each topic of the job, and the version that was filled."""
     results: dict[str, int]
-    """How many results each version holds."""
+    """The number of results in each version."""
     switched: bool
     """Whether readers were pointed to it."""
 

@@ -1,4 +1,4 @@
-"""Which part of the log a batch takes, and its rows."""
+"""Plans which part of the log a batch reads, and reads it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from millrace.watermarks import EMPTY_PARTITION_TIMEOUT
 TopicPartition: TypeAlias = tuple[str, int]
 """A topic and a partition."""
 OnDataLoss: TypeAlias = Literal["fail", "earliest", "latest"]
-"""What to do where the log no longer has what comes next."""
+"""What to do where the log no longer has the next records."""
 DATA_LOSS_REMEDY = 'compute results anew from what is left (millrace backfill), or go on without what is lost by run.on_data_loss = "earliest" (with all that is there) or "latest" (with what comes from now on)'
 
 _log = logging.getLogger("millrace.run")
 
 
 class TopicEnds(Protocol):
-    """What is asked of a log to cut a batch."""
+    """The part of a log's interface that planning a batch needs."""
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """One past the last offset, by partition."""
 
     def identity(self, topic: str) -> str | None:
-        """What tells a topic from another of the same name that was there before; None: the log cannot say."""
+        """The id of a topic, which differs from that of a deleted topic of the same name; None if the log has none."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Offsets:
         return any(offset == 0 for partitions in self.topics.values() for offset in partitions.values())
 
     def is_reached_by(self, other: Offsets) -> bool:
-        """Whether `by` is at least as far in every partition."""
+        """Whether `other` is at least as far in every partition."""
         return all(
             other.topics[topic][p] >= offset
             for topic, partitions in self.topics.items()
@@ -73,7 +73,7 @@ class Offsets:
         )
 
     def moved_partitions(self, earlier: Offsets) -> set[TopicPartition]:
-        """The partitions that are elsewhere than before, or new."""
+        """The partitions whose offset has changed, and new ones."""
         before = {
             (topic, p): offset
             for topic, partitions in earlier.topics.items()
@@ -87,7 +87,7 @@ class Offsets:
         }
 
     def recreated_topics(self, earlier: Offsets) -> set[str]:
-        """The topics that were made anew, so that offsets of before mean nothing in them."""
+        """The topics that were made anew, in which earlier offsets have no meaning."""
         return {topic for topic, id in self.ids.items() if earlier.ids.get(topic, id) != id}
 
     @classmethod
@@ -106,7 +106,7 @@ def beginning_offsets(log: Log, topics: Iterable[Topic]) -> Offsets:
 
 
 def resolve_offsets(log: Log, start: Offsets, topics: Iterable[str]) -> Offsets:
-    """Offsets of these topics: those that were not read so far begin with what the log holds; others are let go."""
+    """Offsets of these topics only. Topics that were not read before begin with their oldest record."""
     names = list(topics)
     ids = {name: id for name, id in start.ids.items() if name in names} | _read_topic_ids(
         log, [name for name in names if name not in start.topics]
@@ -124,12 +124,12 @@ def _read_topic_ids(log: TopicEnds, topics: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class WatermarkAlignment:
-    """How far the partitions had come after the last batch, and how far ahead of the others one may be."""
+    """The watermarks of partitions after the last batch, and how far one may be ahead of the others."""
 
     partition_watermarks: Iterable[Iterable[PartitionWatermark]] = ()
     """For each operator, the partitions that its watermark depends on."""
     max_ahead: int | None = None
-    """In milliseconds; null: as far as it likes."""
+    """In milliseconds; None: without a limit."""
 
     def find_too_far_ahead(self, waiting: Collection[TopicPartition]) -> set[TopicPartition]:
         """Of the partitions that have events waiting, those too far ahead of the others: what they bring would only be kept.
@@ -217,7 +217,7 @@ def plan_batch_end(
 def plan_ranges(
     log: TopicEnds, start: Offsets, end: Offsets, on_data_loss: OnDataLoss = "fail"
 ) -> list[tuple[str, int, int, int]]:
-    """What a batch reads: topic, partition, and the offsets `[begin, end)`. Of a topic that was made anew all is read, so its begin is behind its end.
+    """The ranges of a batch: topic, partition, and the offsets `[begin, end)`. A topic that was made anew is read whole: its begin is after its end.
 
     A topic that was made anew while a batch of it was begun and not finished has nothing of that batch: `OffsetGone`, unless it may be lost.
     """
@@ -245,7 +245,7 @@ def plan_ranges(
 
 
 def extend_target(log: Log, target: Offsets, loops: Collection[str]) -> Offsets:
-    """Where a run has caught up: what the log held when it began and, of what goes around through some topics, all that they hold now."""
+    """The offsets at which a run has caught up: the ends when it started, and for topics in loops the present ends."""
     return Offsets(
         {name: log.end_offsets(name) if name in loops else ends for name, ends in target.topics.items()},
         target.clock,
@@ -266,7 +266,7 @@ def has_to_close_empty(start: Offsets, end: Offsets) -> bool:
 
 
 def check_caught_up(target: Offsets, done: Offsets | None) -> None:
-    """`RunFailed` if a run that was to catch up has ended before."""
+    """Raises `RunFailed` if a run has ended before it had caught up."""
     for topic, partitions in target.topics.items():
         for partition, end in partitions.items():
             offset = 0 if done is None else done.topics.get(topic, {}).get(partition, 0)

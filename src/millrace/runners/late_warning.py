@@ -18,13 +18,13 @@ from millrace.stream import Job
 WARN_AFTER_ROWS = 10_000
 """After so many rows a run that goes on says it, once; one that ends says it at the end."""
 SAMPLE_RECORDS = 50_000
-"""How many of the newest records of a partition are looked at for the delay that would have done."""
+"""How many of the newest records of a partition are examined for a sufficient delay."""
 
 _log = logging.getLogger("millrace.run")
 
 
 class LateRowMonitor:
-    """What each job of a run has read and refused."""
+    """Counts the rows that each job has read, and the late ones."""
 
     def __init__(self, jobs: Sequence[Job], settings: Settings) -> None:
         self._settings = settings
@@ -62,7 +62,7 @@ class LateRowMonitor:
 
 
 def _find_read_nodes(job: Job) -> list[graph.Read]:
-    """Where a job reads, each topic and watermark once."""
+    """The nodes of a job that read, each topic and watermark once."""
     found = (route.edge.origin for route in Plan.of([job], slots=1).routes)
     return list(dict.fromkeys(read for read in found if isinstance(read, graph.Read)))
 

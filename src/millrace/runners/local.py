@@ -1,4 +1,4 @@
-"""One process, no Java: the engine on its own, for tests, notebooks and small machines."""
+"""The local runner: one process, no Java, for tests, notebooks and small machines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from millrace.runners.state.savepoint import adapt_savepoint, load_savepoint
 from millrace.stream import Job
 
 POLL_SECONDS = 0.02
-"""How long to wait, in seconds, before looking for events again."""
+"""Seconds between two looks for new events."""
 
 
 class Engine:
@@ -53,7 +53,7 @@ class Engine:
             for slot in range(self.plan.slots)
         }
         self.partition_watermarks: Mapping[str, list[PartitionWatermark]] = {}
-        """How far partitions had come after the last batch."""
+        """The watermarks of partitions after the last batch."""
 
     def step(
         self,
@@ -99,7 +99,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What a run asks of, and tells, the world around it."""
+    """The connections of a run to its surroundings, which tests replace."""
 
     stop: Callable[[], bool] = lambda: False
     clock: Callable[[], int] = wall_clock

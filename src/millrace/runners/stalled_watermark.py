@@ -76,7 +76,7 @@ class StalledWatermarkMonitor:
             self.timer.cancel()
 
     def _warn_no_results(self) -> None:
-        """Where events came and no result did."""
+        """Warns if there were events and no result."""
         if self.rows_read and not self.rows_written:
             for operator, hold in self.holds.items():
                 self._warn(hold, f"no result yet of {operator}")

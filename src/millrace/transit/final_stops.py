@@ -21,7 +21,7 @@ _NOT_FOUND = 404
 
 @dataclass
 class FinalStop:
-    """Where a route ends."""
+    """The final stop of a route."""
 
     final_stop: str
     stop_latitude: float
@@ -33,7 +33,7 @@ FinalStops: TypeAlias = Callable[[str, int], FinalStop | None]
 
 
 def final_stops(source: str | FinalStops) -> FinalStops:
-    """What `where` names: a folder of GTFS files, a URL with {route} and {direction}, or a function that knows."""
+    """A lookup of final stops, from a folder of GTFS files, a URL with {route} and {direction}, or a function."""
     if callable(source):
         return source
     if source.startswith(("http://", "https://")):
@@ -47,7 +47,7 @@ def final_stops(source: str | FinalStops) -> FinalStops:
 
 
 class GtfsFinalStops:
-    """Looks into GTFS files, which a process reads once. A class rather than a closure: it travels to workers by name."""
+    """Final stops from GTFS files, which a process reads once. It is a class, not a closure, so that it is pickled by name."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -94,13 +94,13 @@ def _read_table(path: Path, columns: list[str]) -> pl.DataFrame:
 
 
 class FinalStopService:
-    """Asks a service: `GET` of the URL answers `{"final_stop": …, "stop_latitude": …, "stop_longitude": …}`, or 404 for an unknown route."""
+    """Final stops from a service: `GET` of the URL answers `{"final_stop": …, "stop_latitude": …, "stop_longitude": …}`, or 404 for an unknown route."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def __call__(self, route: str, direction: int) -> FinalStop | None:
-        """The answer; what goes wrong is raised, and tried again by the lookup."""
+        """Requests one final stop. Errors are raised; the lookup tries again."""
         url = self.url.replace("{route}", quote(route, safe="")).replace("{direction}", str(direction))
         try:
             request = Request(url, headers={"User-Agent": "millrace"})  # noqa: S310 - http or https: checked

@@ -1,6 +1,6 @@
-"""Spark's DataFrames at either end: what they hold becomes events of a topic, and results of a job become one.
+"""Spark's DataFrames as inputs and outputs: rows become events of a topic, and results of a job become a DataFrame.
 
-So whatever Structured Streaming can read or write (files, Kafka, JDBC, Delta) can stand before and behind a job.
+So a job can read and write all that Structured Streaming can (files, Kafka, JDBC, Delta).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def from_dataframe(
         return None
     if checkpoint is None:
         raise DefinitionError(
-            "from_dataframe: a streaming DataFrame needs checkpoint='FOLDER', or nothing would be remembered when it stops"
+            "from_dataframe: a streaming DataFrame needs checkpoint='FOLDER', or it would read everything again after a stop"
         )
     if topic.name.startswith("input.") and not log.startswith("kafka"):
         raise DefinitionError(
@@ -83,7 +83,7 @@ def from_dataframe(
 
 
 def _to_events(table: pa.Table, topic: Topic, time: str) -> pl.DataFrame:
-    """Rows as events: the fields, the event time, and that they came in now."""
+    """Rows as events of the topic, ingested now."""
     frame = pl.DataFrame(pl.from_arrow(table))
     times = timestamps.to_millis(frame[time]).alias("event_time")
     if nulls := times.null_count():
@@ -151,7 +151,7 @@ def _make_source(topic: Topic, log: str) -> type[DataSource]:
 
 
 class _ResultReader:
-    """What both kinds of reader do."""
+    """Reads results in a task; the base of both readers."""
 
     def __init__(self, pickled_topic: bytes, log: str, schema: StructType) -> None:
         self._pickled_topic, self._log, self._schema = pickled_topic, log, schema
@@ -170,7 +170,7 @@ class _ResultReader:
         yield from _to_spark_types(frame.to_arrow()).cast(to_arrow_schema(self._schema)).to_batches()
 
     def ends(self) -> dict[str, int]:
-        """How far the topic is filled."""
+        """The end offsets of the topic."""
         import pickle
 
         topic = pickle.loads(self._pickled_topic)  # noqa: S301 - our own bytes
@@ -178,31 +178,31 @@ class _ResultReader:
 
 
 class BatchResultReader(_ResultReader, DataSourceReader):
-    """All there is."""
+    """All results that the log holds."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """One task for each partition."""
         return [OffsetRange(int(p), 0, end) for p, end in self.ends().items()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The results of one."""
+        """The results of one partition."""
         assert isinstance(partition, OffsetRange)
         return self.rows(partition)
 
 
 class StreamResultReader(_ResultReader, DataSourceStreamReader):
-    """What there is, and what comes."""
+    """All results, and those that follow."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
-        """The beginning."""
+        """The beginning of each partition."""
         return dict.fromkeys(self.ends(), 0)
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override] # noqa: N802 - Spark's interface, without its limits
-        """As far as it goes now."""
+        """The present end of each partition."""
         return self.ends()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What is new."""
+        """The ranges between two offsets."""
         return [
             OffsetRange(int(p), start.get(p, 0), stop) for p, stop in end.items() if stop > start.get(p, 0)
         ]
@@ -214,7 +214,7 @@ class StreamResultReader(_ResultReader, DataSourceStreamReader):
 
 
 def _to_spark_types(table: pa.Table) -> pa.Table:
-    """With types that Spark knows: times in microseconds, text and lists of the usual size."""
+    """Casts to types that Spark has: times in microseconds, text and lists with 32-bit offsets."""
     return table.cast(pa.schema([pa.field(field.name, _spark_type(field.type)) for field in table.schema]))
 
 

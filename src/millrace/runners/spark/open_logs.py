@@ -23,7 +23,7 @@ class LogLocation:
 
     @staticmethod
     def of(settings: Settings) -> LogLocation:
-        """Where the settings say."""
+        """The location in the settings."""
         return LogLocation(
             settings.log.url, pickle.dumps(settings.kafka) if settings.log.url.startswith("kafka:") else None
         )

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 Report = Callable[[int, Results], None]
 """Called for each batch that is in the log."""
 _STATE_FILE = re.compile(r"\.?(\d+)\.(?:changelog|zip)(?:\.crc)?")
-"""A file of the state after as many batches, or its checksum."""
+"""A file with the state after so many batches, or its checksum."""
 
 
 @dataclass(frozen=True)
 class QueryTask:
-    """All that the process running the query must know."""
+    """The input of the process that runs the query."""
 
     plan: Plan
     settings: Settings
@@ -54,7 +54,7 @@ class QueryTask:
     """The state folder."""
     until_caught_up: bool
     move: StateMove | None = None
-    """What is to become of the state first."""
+    """A move of the state that comes first, if one is needed."""
 
 
 def run(
@@ -92,7 +92,7 @@ def _run_query(
     stop: Callable[[], bool],
     poll_seconds: float,
 ) -> bool:
-    """One query; True: it must start again."""
+    """Runs one query; returns True if it must start again."""
     query, sink = start_query(spark, task, report, quarantine)
     try:
         while not query.awaitTermination(cast(int, poll_seconds)) and not stop():
@@ -108,7 +108,7 @@ def _run_query(
 
 
 def _committed_offsets(task: QueryTask) -> feed.Offsets | None:
-    """Where the last batch that is done ended, or the state that was restored; None: nothing was read."""
+    """The offsets after the last complete batch, or of the restored state; None if nothing was read."""
     checkpoint, seed = checkpoint_path(task.path, task.identity), seed_path(task.path, task.identity)
     if newest_batch(checkpoint / "commits") >= 0:
         return read_committed_offsets(checkpoint)
@@ -116,7 +116,7 @@ def _committed_offsets(task: QueryTask) -> feed.Offsets | None:
 
 
 def _end_offsets(task: QueryTask) -> feed.Offsets:
-    """All that the log holds now of what the plan reads and still has."""
+    """The ends of the topics that the plan reads, without partitions that hold nothing any more."""
     log = get_log(LogLocation.of(task.settings), create=True)
     for topic in task.plan.topics:
         log.ensure(topic)
@@ -128,7 +128,7 @@ def _end_offsets(task: QueryTask) -> feed.Offsets:
 
 
 def _has_rows_in_loops(task: QueryTask) -> bool:
-    """Whether a query that was to catch up has left rows in topics that it feeds itself."""
+    """Whether a query that has caught up has left rows in topics that it writes itself."""
     if not task.until_caught_up or not task.plan.loop_topics:
         return False
     done = read_committed_offsets(checkpoint_path(task.path, task.identity))
@@ -196,7 +196,7 @@ def start_query(
 
 
 def _delete_unfinished_state(checkpoint: Path, complete: int) -> None:
-    """Removes the state that batches stored which were not finished: they are repeated, perhaps without a job that failed, and the checkpoint manager does not replace a file."""
+    """Removes the state of unfinished batches. They are repeated, perhaps without a job that failed, and the checkpoint manager replaces no file."""
     for file in (checkpoint / "state").glob("*/*/*"):
         if (found := _STATE_FILE.fullmatch(file.name)) and int(found[1]) > complete + 1:
             file.unlink(missing_ok=True)
@@ -205,7 +205,7 @@ def _delete_unfinished_state(checkpoint: Path, complete: int) -> None:
 def add_stages(
     frame: DataFrame, plan: SerializedPlan, depth: int, slot_labels: tuple[int, ...], seed: str | None = None
 ) -> DataFrame:
-    """Packets from the source through every stage; a plan without keys has none. `seed`: a file with the state that they begin with."""
+    """Adds a stage for each change of key. `seed`: a savepoint with their initial state."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message=".*pandas", category=FutureWarning
@@ -218,6 +218,6 @@ def add_stages(
 
 
 def group_depths(depth: int, slots: int) -> list[tuple[int, ...]]:
-    """Which depths of a plan share a stage of Spark's: between them packets change slots, so with one slot all do."""
+    """The depths of a plan that share a stage of Spark's. Packets change slots between stages, so with one slot all depths share one."""
     all_depths = range(1, depth + 1)
     return [tuple(all_depths)] if slots == 1 and depth else [(number,) for number in all_depths]

@@ -24,12 +24,12 @@ class SerializedPlan:
 
     @staticmethod
     def pack(plan: Plan) -> SerializedPlan:
-        """Ready for the journey."""
+        """Pickles a plan."""
         body = pickle_by_value(plan)
         return SerializedPlan(body, hashlib.sha256(body).hexdigest())
 
     def unpack(self) -> Plan:
-        """The plan, from the second time on without any work."""
+        """The plan; it is unpickled once per process."""
         plan = _UNPACKED.get(self.digest)
         if plan is None:
             plan = _UNPACKED[self.digest] = pickle.loads(self.body)  # noqa: S301 - our own bytes, sent by our own driver

@@ -25,7 +25,7 @@ class _BatchMustRerun(Exception):
 
 
 class Sink:
-    """What `foreachBatch` calls. A batch that the log already has is computed again, for its state, and not written again."""
+    """Commits each batch; Spark calls it as `foreachBatch`. A batch that the log has already is not written again."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Sink:
         quarantine: Quarantine,
         base: int = 0,
     ) -> None:
-        """`base`: how many batches were done before the checkpoint of this query."""
+        """`base`: the number of batches before the checkpoint of this query."""
         self._base_batch = base
         self._plan = plan
         self._committer = committer
@@ -44,12 +44,12 @@ class Sink:
         self._watermark_file = folder / "reaches.json"
         self._quarantine = quarantine
         self.must_rerun = False
-        """Whether the batch is to be run once more, without jobs that have just been put under quarantine."""
+        """Whether the batch must run again without jobs that were just put under quarantine."""
         self.error: Exception | None = None
-        """What went wrong here, before Spark wraps it."""
+        """The error of a batch, before Spark wraps it."""
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        """Collects the few packets that are left and commits what they hold."""
+        """Collects the packets of a batch, and commits their results."""
         batch = self._base_batch + number
         try:
             results = self._committer.encode_outputs(gather(self._plan, collect_bodies(frame)))
@@ -65,7 +65,7 @@ class Sink:
         self._report(batch, replace(results, quarantined=self._quarantine.reasons))
 
     def _check_failures(self, batch: int, results: Results) -> None:
-        """A batch in which a job failed ends the query, before anything of it is committed."""
+        """Ends the query before a batch in which a job failed is committed."""
         if results.failures:
             self._quarantine.commit_failures(
                 max(batch, self._committer.last_batch + 1), results.now, results.failures
@@ -73,10 +73,10 @@ class Sink:
             raise _BatchMustRerun
 
     def close(self) -> None:
-        """Lets go of the log."""
+        """Closes the committer."""
         self._committer.close()
 
 
 def collect_bodies(frame: DataFrame) -> list[Body]:
-    """The bodies of a frame's packets. As Arrow: Spark's pickling of bytes takes three times as long."""
+    """The bodies of a frame's packets, by Arrow: Spark's pickling of bytes takes three times as long."""
     return [Body.decode(packet) for packet in frame.toArrow()["packet"].to_pylist()]

@@ -33,7 +33,7 @@ if (
     from millrace.runners.batches import Offsets, OnDataLoss, TopicEnds, WatermarkAlignment
 
 PACKET_SCHEMA = StructType([StructField("slot", IntegerType()), StructField("packet", BinaryType())])
-"""What Spark shuffles: the label of a slot and a packet for it."""
+"""The rows that Spark shuffles: the label of a slot, and a packet for it."""
 _ARROW_SCHEMA = pa.schema([("slot", pa.int32()), ("packet", pa.binary())])
 
 ReadRange = tuple[str, int, int, int]
@@ -42,12 +42,12 @@ EncodedPacket: TypeAlias = tuple[int, bytes]
 """A slot, and the body of its packet as bytes: what Spark shuffles, and what is read ahead."""
 _TopicOffsets: TypeAlias = dict[str, dict[int, int]]
 _PlannedBatch: TypeAlias = tuple[_TopicOffsets, _TopicOffsets]
-"""Where a batch begins that is not due yet, and where it will end, so that it can be read ahead."""
+"""The begin and the end of the next batch, which is read ahead."""
 
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """What a source needs to know; it travels to the workers."""
+    """The configuration of a source, which is sent to the workers."""
 
     plan: SerializedPlan
     topics: tuple[str, ...]
@@ -70,25 +70,25 @@ class SourceSpec:
     rows_per_task: int = 20_000
     """Below this a second task costs more than it saves."""
     query_name: str | None = None
-    """Of this query, under which its shares are read ahead; null: they are not."""
+    """The id of this query, under which its tasks are read ahead; None: nothing is read ahead."""
     one_task: bool = False
     """Whether one task of Spark's reads all shares, one after the other, and works on them: read-ahead processes help it."""
 
 
 @dataclass
 class ReadTask(InputPartition):
-    """What one task reads: partitions whole, and the batch's clock."""
+    """The partitions that one task reads, and the batch's clock."""
 
     now: int
     ranges: list[ReadRange] = field(default_factory=list)
     following: list[ReadTask] = field(default_factory=list)
-    """What may be read ahead meanwhile: the rest of the batch, and the one after it."""
+    """Tasks that may be read ahead meanwhile: the rest of the batch, and the next batch."""
     bounded: bool = False
-    """Whether the run ends when it has caught up, so that nothing is expected of empty partitions."""
+    """Whether the run ends when it has caught up, so that empty partitions do not hold the watermark back."""
 
     @property
     def rows(self) -> int:
-        """How many records the task will read."""
+        """The number of records of the task."""
         return sum(end - start for _, _, start, end in self.ranges)
 
 
@@ -120,7 +120,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned_batch: _PlannedBatch | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
-        """The oldest record of every partition there is, or where the state came from that the first batch begins with."""
+        """The oldest record of every partition, or the offsets of the restored state."""
         from millrace.runners.batches import Offsets, resolve_offsets
         from millrace.runners.spark.open_logs import get_log
 
@@ -133,15 +133,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._spec.max_events) if self._spec.max_events else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's interface
-        """From now on, what is in the log at this moment is all there is."""
+        """Freezes the ends of the log: the query stops when it has reached them."""
         from millrace.runners.spark.open_logs import get_log
 
         self._target_ends = _FrozenEnds.of(get_log(self._spec.log), self._spec.topics)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's interface
-        """Where the next batch ends; `start` itself where nothing is new and no tick is due, so that no empty batch runs.
+        """The end of the next batch; `start` where nothing is new and no tick is due, so that no empty batch runs.
 
-        Spark runs a first batch in any case; so that it has a clock, and partitions are known from then on, it is always due.
+        Spark runs a first batch in any case. It is always due, so that it has a clock, and the partitions are known from then on.
         """
         from millrace.runners import batches as feed
         from millrace.runners.spark.open_logs import get_log
@@ -173,7 +173,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _is_due(self, begin: Offsets, end: Offsets) -> bool:
-        """Whether a batch comes though nothing is new."""
+        """Whether a batch is due although nothing is new."""
         from millrace.runners import batches as feed
         from millrace.runners.batches import Offsets
 
@@ -189,7 +189,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return waits and end.clock - begin.clock >= self._spec.tick_ms
 
     def _keep_planned_end(self, begin: Offsets, end: Offsets, ends: _FrozenEnds) -> Offsets:
-        """The end that was promised for the batch that begins here, if it is there and the same partitions go on; else `end`."""
+        """The planned end of the batch that begins here, which is being read ahead. `end` if there is none, or other partitions advance."""
         from millrace.runners.batches import Offsets
 
         if (
@@ -209,7 +209,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _plan_following_batch(
         self, ends: _FrozenEnds, end: Offsets, max_events: int, alignment: WatermarkAlignment | None
     ) -> _PlannedBatch | None:
-        """Where the batch after this one ends, if there is enough for a whole one."""
+        """The range of the batch after this one, if there are enough events for a full batch."""
         from millrace.runners import batches as feed
 
         following = feed.plan_batch_end(
@@ -237,7 +237,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ReadTask]:
-        """Every known partition in one of a few tasks, those without news too: their silence counts."""
+        """Divides all partitions over a few tasks, also those without new events: that they are silent counts for idleness."""
         if start == end:
             return []
         begin, stop = _parse_offsets(start), _parse_offsets(end)
@@ -261,7 +261,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Decodes and routes, or takes what was read ahead; runs in a worker."""
+        """Reads a task in a worker, or takes its packets if it was read ahead."""
         from millrace.engine.exchange import Body
         from millrace.runners.spark import read_ahead as ahead
 
@@ -271,14 +271,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ahead.request_read(self._spec, task)
         if found is None:
             found = read_packets(self._spec, partition)
-        else:  # they know the clock of the batch before
+        else:  # packets that were read ahead have the clock of the batch before
             clock = Body(partition.now).encode()
             found += [(slot, clock) for slot in range(len(self._spec.labels))]
         yield to_record_batch(found, self._spec.labels)
 
 
 def read_packets(spec: SourceSpec, task: ReadTask) -> list[EncodedPacket]:
-    """What a share brings to every slot."""
+    """Reads a task, and routes its rows to all slots."""
     from millrace.engine.source import route_batch
     from millrace.runners.batches import read_partition
     from millrace.runners.spark.open_logs import get_log
@@ -307,7 +307,7 @@ def encode_packets(packets: Sequence[Packet]) -> list[EncodedPacket]:
 
 @dataclass(frozen=True)
 class _FrozenEnds:
-    """The ends of a log as they once were: what a query reads that is to stop when it has caught up."""
+    """The ends of a log at one moment. A query that stops when it has caught up reads up to them."""
 
     offsets: dict[str, dict[int, int]]
     ids: dict[str, str | None]
@@ -329,7 +329,7 @@ class _FrozenEnds:
 def deal_ranges(
     ranges: Sequence[ReadRange], now: int, *, max_tasks: int, rows_per_task: int
 ) -> list[ReadTask]:
-    """The ranges dealt out to few tasks, about equally; a partition stays whole."""
+    """Divides ranges over a few tasks of about equal size. A partition is not divided."""
     rows, busy_partitions = (
         sum(end - start for *_, start, end in ranges),
         sum(end > start for *_, start, end in ranges),
@@ -357,5 +357,5 @@ def _parse_offsets(stored: dict[str, Any]) -> Offsets:
 
 
 def _to_spark_offsets(offsets: Offsets) -> dict[str, Any]:
-    """As Spark stores it."""
+    """The offsets as the dictionary that Spark stores."""
     return cast(dict[str, Any], json.loads(offsets.to_json()))

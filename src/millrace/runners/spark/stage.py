@@ -24,13 +24,13 @@ _BODY = StructType([StructField("body", BinaryType())])
 _ID = StructType([StructField("id", LongType())])
 """Schemas as objects: as text, each task would ask the JVM to parse them."""
 META_ID = -1
-"""No chunk has this number, nor a smaller one."""
+"""The key of the description of state at depth 0; below it those of the next depths."""
 CHUNK_STRIDE = 1 << 40
-"""No depth has so many chunks: the numbers of the next one start here."""
+"""The chunks of the next depth begin here; no depth has as many."""
 
 
 class Stage(StatefulProcessor):
-    """All operators of one depth, or of all depths where there is but one slot, so that nothing has to change places between them.
+    """All operators of one depth; with one slot, of all depths, since no packet has to change slots between them.
 
     State is one map: chunks by number, and under `META` the description of which there are. A second state variable would be
     tidier, but setting one up takes Spark several milliseconds in each task.
@@ -41,18 +41,18 @@ class Stage(StatefulProcessor):
     def __init__(
         self, plan: SerializedPlan, depths: Sequence[int], labels: tuple[int, ...], seed: str | None = None
     ) -> None:
-        """`seed`: a file that holds what slots begin with that have stored nothing yet."""
+        """`seed`: a savepoint with the initial state of slots."""
         self._seed = seed
         self._plan = plan
         self._depths = tuple(depths)
         self._labels = labels
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Names the state."""
+        """Declares the state."""
         self._chunks = handle.getMapState("chunks", _ID, _BODY)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803 - Spark's interface
-        """One slot's part of a batch."""
+        """Processes the packets of one slot."""
         from millrace.engine.exchange import Body, Packet
 
         slot = self._labels.index(int(key[0]))
@@ -63,10 +63,10 @@ class Stage(StatefulProcessor):
             yield Row(slot=self._labels[packet.slot], packet=packet.body.encode())
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""
 
     def _step(self, position: int, depth: int, slot: int, packets: Sequence[Packet]) -> list[Packet]:
-        """One depth; `place` says which part of the map is its own."""
+        """Runs one depth. Its chunks begin at `position * CHUNK_STRIDE` in the map."""
         from millrace.engine.stage import step
         from millrace.engine.state import SlotState
 

@@ -1,4 +1,4 @@
-"""The local runner's memory: which batch was begun, which is done, and the state after it; in one SQLite file."""
+"""The checkpoint of the local runner, a SQLite file: the planned batch, the last complete one, and the state after it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Checkpoint:
 
     @property
     def id(self) -> str:
-        """What names the marker in the log."""
+        """The id of the state, which names the marker in the log."""
         return self.identity.id
 
     def _evolve(self, known: Identity, plan: Plan, state_changes: StateChanges) -> Identity:
@@ -94,12 +94,12 @@ class Checkpoint:
 
     @property
     def committed_offsets(self) -> Offsets | None:
-        """Where the last finished batch ended."""
+        """The end of the last complete batch."""
         return Offsets.from_json(self._facts["committed"]) if "committed" in self._facts else None
 
     @property
     def planned_offsets(self) -> Offsets | None:
-        """Where a batch that was begun but not finished ends; it must be repeated as it was."""
+        """The end of a batch that was begun and not finished; it must be repeated over the same range."""
         return Offsets.from_json(self._facts["planned"]) if self._facts.get("planned") else None
 
     def plan_batch(self, end: Offsets) -> None:
@@ -161,7 +161,7 @@ class Checkpoint:
 
 
 def store_changes(db: sqlite3.Connection, changes: Mapping[StageSlot, Changes]) -> None:
-    """What batches changed in each place."""
+    """Stores the changes of each stage and slot."""
     for stage_slot, change in changes.items():
         db.execute("insert or replace into metas values (?, ?, ?)", (*stage_slot, change.meta))
         db.executemany(

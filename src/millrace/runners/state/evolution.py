@@ -1,6 +1,6 @@
-"""Jobs that change while their state lives on: they join and leave, move to other slots, start anew, or have their state migrated.
+"""State of jobs that have changed: jobs join and leave, move to other slots, start anew, or have their state migrated.
 
-An operator is known by its id, and what its state depends on by a fingerprint. State whose operator says otherwise now is never read by chance.
+An operator is known by its id, and all that its state depends on by a fingerprint. State whose fingerprint has changed is not read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Migration: TypeAlias = Callable[[str, str, pl.DataFrame], pl.DataFrame]
 
 @dataclass(frozen=True)
 class StateChanges:
-    """What is to become of the state of jobs that have changed."""
+    """What to do with the state of jobs that have changed."""
 
     reset: Sequence[str] = ()
     """Jobs whose state is dropped: they start at the present, as new ones do."""
@@ -37,7 +37,7 @@ class StateChanges:
 
 @dataclass(frozen=True)
 class EvolvedState:
-    """State as the jobs of now can go on with it, and what the folder is bound to from now on."""
+    """State for the present jobs, and the new identity of the folder."""
 
     identity: Identity
     states: dict[StageSlot, SlotState] | None
@@ -51,7 +51,7 @@ def evolve(
     state_changes: StateChanges,
     location: str,
 ) -> EvolvedState:
-    """Refuses operators that changed, with the choices; lets jobs join at the present and leave, and cuts state anew where slots changed."""
+    """Adapts state to the present jobs: new ones start at the present, others leave, and slots are divided anew. Refuses changed operators."""
     names = [job.name for job in plan.jobs]
     if unknown := sorted({*state_changes.reset, *state_changes.migrate} - {*names}):
         raise DefinitionError(
@@ -139,7 +139,7 @@ def _describe_refusal(location: str, operator: str, difference: str, job: str) -
 
 
 def _latest_event_time(states: Mapping[StageSlot, SlotState]) -> int | None:
-    """How far event time has come, as far as any operator knows."""
+    """The latest event time that any operator has seen."""
     found = []
     for state in states.values():
         for value in state.values.values():

@@ -1,4 +1,4 @@
-"""The state folder of a run: who holds it, which jobs it belongs to, and where things lie in it."""
+"""The state folder of a run: its lock, the jobs it belongs to, and the files in it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ facts of `local.db` and of savepoints, and Spark's checkpoints carry it. What ca
 _CHECKPOINT_FORMAT = "millrace-format"
 """The file in Spark's checkpoint folder that holds the format."""
 LOCK_TIMEOUT = 20.0
-"""How many seconds a run waits for the JVM of one that has died to let go."""
+"""Seconds that a run waits until the JVM of a run that has died releases the lock."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a state folder is bound to."""
+    """The jobs and the state that a folder is bound to."""
 
     id: str
     """Told apart from any other state, also of the same name: it names the marker in the log."""
@@ -44,7 +44,7 @@ class Identity:
     partitions: int
     format: int = STATE_FORMAT
     operators: Mapping[str, str] = field(default_factory=dict)
-    """What the state of each operator depends on, where jobs may come and go."""
+    """The fingerprint of each operator: all that its state depends on."""
     births: Mapping[str, int] = field(default_factory=dict)
     """Jobs that joined later, and how far event time had come then."""
     base: int = 0
@@ -55,7 +55,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class StateFolder:
-    """A folder that this process holds; while it does, nobody else can."""
+    """A folder that this process has locked."""
 
     path: Path
     lock: int
@@ -71,12 +71,12 @@ class StateFolder:
 
     @property
     def scratch(self) -> Path:
-        """Spark's working files; of no use to the next run."""
+        """Spark's temporary files."""
         return self.path / "scratch"
 
     @property
     def spark_log(self) -> Path:
-        """What Spark and the workers print."""
+        """The output of Spark and its workers."""
         return self.path / "spark.log"
 
     @property
@@ -85,7 +85,7 @@ class StateFolder:
         return self.path / "task.pickle"
 
     def read_identity(self) -> Identity | None:
-        """What the folder is bound to; None for a new one."""
+        """The identity of the folder; None for a new one."""
         try:
             fields = decode_checked((self.path / "identity.json").read_bytes())
         except FileNotFoundError:
@@ -106,7 +106,7 @@ class StateFolder:
 
     @contextlib.contextmanager
     def mark_restoring(self) -> Iterator[None]:
-        """Around what puts a savepoint into the folder: until that is done, no run goes on with what is there."""
+        """Marks the folder while a savepoint is restored into it: no run continues with a part of it."""
         with explain_write_errors(self.path):
             self._restoring_marker.touch()
         yield
@@ -166,7 +166,7 @@ class StateFolder:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def write_task(self, body: bytes) -> None:
-        """Leaves the task where the child finds it."""
+        """Writes the task for the child process."""
         self._write("task.pickle", body)
 
     def _write(self, name: str, body: bytes) -> None:
@@ -211,12 +211,12 @@ def _checksum(fields: Mapping[str, Any]) -> str:
 
 
 def checkpoint_path(path: Path, identity: Identity) -> Path:
-    """Where Spark keeps its own."""
+    """The folder of Spark's checkpoint."""
     return path / ("checkpoint" if not identity.base else f"checkpoint-{identity.base}")
 
 
 def seed_path(path: Path, identity: Identity) -> Path:
-    """The state with which that checkpoint begins, if it does not begin with none."""
+    """The savepoint with which that checkpoint begins, if there is one."""
     return path / f"seed-{identity.base}-{identity.fingerprint}.savepoint"
 
 
@@ -276,7 +276,7 @@ def lock_folder(path: Path, *, timeout: float = LOCK_TIMEOUT) -> Iterator[StateF
 
 @contextlib.contextmanager
 def explain_write_errors(path: Path) -> Iterator[None]:
-    """Says what to do where the folder cannot be written."""
+    """Raises errors of writing with a remedy."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Jobs that were stopped by their own code: remembered in the state folder until somebody says to try them again.
+"""Jobs that were stopped by their own code. The state folder keeps them until they are tried again (`--retry JOB`).
 
 The batch in which a job fails is taken back as a whole and run again without that job. So its state stays as it was after the last good batch, and
 nothing of it is half committed; the jobs beside it miss nothing. Its dead letters are committed with that batch. Where no job is left, no batch is
@@ -53,7 +53,7 @@ class Quarantine:
     """The cases of one state folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Finds those of earlier runs."""
+        """Reads the cases of earlier runs."""
         self._path = folder / "quarantine.json"
         try:
             stored = decode_checked(self._path.read_bytes())["jobs"]
@@ -140,7 +140,7 @@ class Quarantine:
             raise self.to_error()
 
     def to_error(self) -> JobQuarantined:
-        """What to say of all of them."""
+        """One error for all cases."""
         return JobQuarantined(". ".join(describe(job, case) for job, case in self.cases.items()))
 
     def _trace_path(self, job: str) -> Path:

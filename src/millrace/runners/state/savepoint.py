@@ -35,7 +35,7 @@ from millrace.values.local_paths import require_local
 
 @dataclass(frozen=True)
 class Savepoint:
-    """Where a run stood."""
+    """The state of a run after a batch, and the offsets at which that ended."""
 
     identity: Identity
     offsets: Offsets
@@ -43,7 +43,7 @@ class Savepoint:
 
 
 def save(folder: StateFolder, target: Path) -> Savepoint:
-    """Writes the state of a local run whose folder is held; refuses a batch that was begun and not finished, which another run could not tell from one that was."""
+    """Writes the state of a local run. Refuses an unfinished batch, which another run could not tell from a complete one."""
     identity, source = folder.read_identity(), folder.path / "local.db"
     if identity is None or not source.exists():
         raise StateMismatch(
@@ -107,12 +107,12 @@ def _explain_write_errors(target: Path) -> Iterator[None]:
 
 
 def describe_unfinished(path: Path, next_step: str) -> str:
-    """What to do about a batch that was begun and not finished."""
+    """The message about a batch that was begun and not finished."""
     return f"{path}: a batch was begun and not finished, as the run was killed; run the same jobs with --until-caught-up first, then {next_step}"
 
 
 def adapt_savepoint(path: Path, plan: Plan, state_changes: StateChanges) -> Savepoint:
-    """A savepoint as jobs of now can go on with it: under no id yet, in the stages and slots of the plan."""
+    """A savepoint adapted to the present jobs, in the stages and slots of the plan."""
     savepoint = load_savepoint(path)
     after = evolve(savepoint.identity, plan, savepoint.states, state_changes, str(path))
     states = redistribute(plan, savepoint.states) if after.states is None else after.states

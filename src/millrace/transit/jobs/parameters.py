@@ -1,4 +1,4 @@
-"""What the jobs of public transport have in common: how long they wait, and when they speak."""
+"""Parameters that the jobs of public transport share: the watermark and the trigger."""
 
 import re
 
