@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from millrace.durations import END_OF_STREAM
 from millrace.engine import trigger_state
 from millrace.testing.model import triggers as model
-from millrace.testing.model.simple_triggers import Moment, NewRows, TriggerRun
+from millrace.testing.model.simple_triggers import AddedRows, BatchEnd, TriggerRun
 from millrace.triggers import Trigger
 from strategies import examples
 from windowings import any_trigger
@@ -34,13 +34,13 @@ class BothMachines:
 
     def add_rows(self, count: int, clock: int, watermark: int) -> None:
         is_past_end = watermark >= WINDOW_END
-        self.run.add_rows(NewRows(count, clock, watermark, is_past_end))
+        self.run.add_rows(AddedRows(count, clock, watermark, is_past_end))
         rows = trigger_state.NewRows(count, clock, watermark, is_past_end)
         self.state = trigger_state.add_rows(self.trigger, self.state, rows)
 
     def fire(self, clock: int, watermark: int) -> bool:
         """Asks both, lets both fire, and compares what they say and wait for."""
-        moment = Moment(watermark, clock, WINDOW_END)
+        moment = BatchEnd(watermark, clock, WINDOW_END)
         context = trigger_state.FiringContext(
             watermark, clock, is_past_end=watermark >= WINDOW_END, is_clock_past_end=clock >= WINDOW_END
         )

@@ -165,6 +165,6 @@ def cancel_retractions(rows: Sequence[Change]) -> list[Change]:
             kept.append(change)
     if retracted.total():
         raise DefinitionError(
-            f"withdrawn but never there: {+retracted}; a stateless step must make the same of the same row every time"
+            f"no row matches the retractions {+retracted}; a stateless step must map equal rows to equal rows"
         )
     return kept

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from millrace import graph
-from millrace.testing.model.outcome import Arrival, ComputeValues, OperatorOutcome
+from millrace.testing.model.outcome import ArrivedRow, ComputeValues, OperatorOutcome
 from millrace.testing.model.values import to_canonical
 
 
@@ -17,11 +17,11 @@ class ModelDeduplicate:
     def __init__(self, node: graph.Operation, values: ComputeValues) -> None:  # noqa: ARG002 - it has no aggregates
         assert isinstance(node, graph.Deduplication)
         self.node = node
-        self.waiting: list[Arrival] = []
+        self.waiting: list[ArrivedRow] = []
         self.emitted: list[tuple[Any, int]] = []
         """The values that copies have in common, and the event time."""
 
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
+    def step(self, arrivals: Sequence[ArrivedRow], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """Refuses rows that come too late to be recognized as copies, and forwards the first of each kind."""
         for arrival in arrivals:
             at, watermark = arrival.row["event_time"], arrival.watermark
@@ -41,7 +41,7 @@ class ModelDeduplicate:
         for arrival in sorted(ready, key=lambda arrival: (arrival.row["event_time"], arrival.row_order)):
             self.accept(arrival, time, outcome)
 
-    def accept(self, arrival: Arrival, time: float, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - nothing is ever forgotten here
+    def accept(self, arrival: ArrivedRow, time: float, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - nothing is ever forgotten here
         """Forwards a row unless an equal one was forwarded before."""
         identity, at = to_canonical(arrival.row, self.node.identity_columns), arrival.row["event_time"]
         if any(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from millrace import graph, panes
 from millrace.durations import END_OF_STREAM
 from millrace.graph.build.join import SIDE_COLUMNS, IntervalJoin
-from millrace.testing.model.outcome import Arrival, Change, ComputeValues, OperatorOutcome
+from millrace.testing.model.outcome import ArrivedRow, Change, ComputeValues, OperatorOutcome
 from millrace.testing.model.values import Row
 
 
@@ -21,7 +21,7 @@ class ModelIntervalJoin:
         self.shown_ids: set[int] = set()
         """The rows that were shown, with a partner or without."""
 
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
+    def step(self, arrivals: Sequence[ArrivedRow], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """Refuses late rows, pairs the others, and shows rows alone that can have no partner any more."""
         for arrival in arrivals:
             if arrival.is_future or arrival.row["event_time"] < arrival.watermark:

@@ -14,7 +14,7 @@ import polars as pl
 from millrace import graph
 from millrace.durations import END_OF_STREAM
 from millrace.graph.build.join import IntervalJoin
-from millrace.testing.model.outcome import Arrival, Change, OperatorOutcome, RowModel
+from millrace.testing.model.outcome import ArrivedRow, Change, OperatorOutcome, RowModel
 from millrace.testing.model.source import ModelPartition, SourceEvent, source_row
 from millrace.testing.model.values import Row, compute_aggregate, to_sort_key
 
@@ -66,7 +66,7 @@ class ModelRowOperator(ModelOperator):
 
     def step(self, batch: Sequence[SourceEvent], now: int, end: bool) -> None:
         """Reads rows in order of their offsets, moves the watermark, and hands both to the model of the node."""
-        arrivals: list[Arrival] = []
+        arrivals: list[ArrivedRow] = []
         for partition in self.partitions:
             partition_id = (partition.read.topic.name, partition.partition)
             events = sorted(
@@ -89,7 +89,7 @@ class ModelRowOperator(ModelOperator):
         if isinstance(self.node, IntervalJoin) and self.watermark < END_OF_STREAM:
             self.time = self.watermark - self.node.output_delay
 
-    def read_event(self, event: SourceEvent, partition: ModelPartition) -> Iterator[Arrival]:
+    def read_event(self, event: SourceEvent, partition: ModelPartition) -> Iterator[ArrivedRow]:
         """One event moves the clock of its partition, then goes through the stateless steps of each edge."""
         watermark = partition.read.watermark
         is_future = event.event_time > event.ingestion_time + watermark.ahead
@@ -99,14 +99,14 @@ class ModelRowOperator(ModelOperator):
         for input_number, edge in enumerate(self.edges):
             if edge.origin is partition.read:
                 for result in apply_steps(edge, row):
-                    yield Arrival(
+                    yield ArrivedRow(
                         result,
                         (event.topic, event.partition, input_number, event.offset),
                         partition.watermark,
                         is_future,
                     )
 
-    def forwarded_rows(self) -> Iterator[Arrival]:
+    def forwarded_rows(self) -> Iterator[ArrivedRow]:
         """Rows of this batch that an operator before this one let through."""
         for input_number, edge in enumerate(self.edges):
             if isinstance(edge.origin, graph.Deduplication):

@@ -14,7 +14,7 @@ import polars as pl
 
 from millrace import graph, panes
 from millrace.durations import END_OF_STREAM
-from millrace.testing.model.outcome import Arrival, Change, ComputeValues, Key, OperatorOutcome
+from millrace.testing.model.outcome import ArrivedRow, Change, ComputeValues, Key, OperatorOutcome
 from millrace.windows import Counted, Delta, Ordered, Punctuated
 
 
@@ -43,7 +43,7 @@ class ModelOrderedWindows:
         self.waiting: list[tuple[Key, Change]] = []
         self.filling: dict[Key, FillingWindow] = defaultdict(FillingWindow)
 
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
+    def step(self, arrivals: Sequence[ArrivedRow], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """Refuses rows behind their watermark, and adds those before the new watermark in order."""
         for arrival in arrivals:
             is_behind = (

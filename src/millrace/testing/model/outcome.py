@@ -34,7 +34,7 @@ class OperatorOutcome:
     changes: list[Change] = field(default_factory=list)
     side_outputs: dict[str, list[Row]] = field(default_factory=dict)
     """Side outputs by name."""
-    forwarded: list[Arrival] = field(default_factory=list)
+    forwarded: list[ArrivedRow] = field(default_factory=list)
     """Rows that the operator lets through, with the watermark at each."""
     refused: list[Row] = field(default_factory=list)
     reports: list[Row] = field(default_factory=list)
@@ -49,7 +49,7 @@ class OperatorOutcome:
         self.reports.append({"topic": topic, "partition": partition, "offset": offset, **cause})
 
 
-class Arrival(NamedTuple):
+class ArrivedRow(NamedTuple):
     """A row, with the watermark of its partition as it stood at that row."""
 
     row: Row
@@ -61,7 +61,7 @@ class Arrival(NamedTuple):
 class RowModel(Protocol):
     """What models one kind of node over rows."""
 
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:
+    def step(self, arrivals: Sequence[ArrivedRow], time: float, now: int, outcome: OperatorOutcome) -> None:
         """Takes the rows of a batch, then moves `time`, the watermark of the windows' time domain.
 
         `now` is the clock.
@@ -69,8 +69,8 @@ class RowModel(Protocol):
 
 
 def release_rows(
-    waiting: list[Arrival], arrivals: Sequence[Arrival], watermark: float, outcome: OperatorOutcome
-) -> list[Arrival]:
+    waiting: list[ArrivedRow], arrivals: Sequence[ArrivedRow], watermark: float, outcome: OperatorOutcome
+) -> list[ArrivedRow]:
     """The waiting rows before `watermark`, in order.
 
     New rows wait first; those behind the watermark of their partition are refused.

@@ -19,7 +19,14 @@ from millrace.errors import DefinitionError
 from millrace.graph.build.rules import MATCH_STEPS, MATCH_TIMES, RULE_NAME, RULE_TEXT, MatchRules
 from millrace.patterns.builder import Pattern
 from millrace.patterns.conditions import EarlierValue, earlier_values
-from millrace.testing.model.outcome import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
+from millrace.testing.model.outcome import (
+    ArrivedRow,
+    Change,
+    ComputeValues,
+    Key,
+    OperatorOutcome,
+    release_rows,
+)
 from millrace.testing.model.pattern_stream import PatternStream, ShownMatch
 from millrace.testing.model.values import Row
 
@@ -37,10 +44,10 @@ class ModelMatch:
         assert isinstance(node, graph.MatchPattern)
         self.node = node
         self.schema = node.inputs[0].schema
-        self.waiting: list[Arrival] = []
+        self.waiting: list[ArrivedRow] = []
         self.streams: dict[Key, PatternStream] = {}
 
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
+    def step(self, arrivals: Sequence[ArrivedRow], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """Refuses late rows, adds those before the new watermark in order, then lets time pass."""
         new_rows: dict[Key, list[Row]] = defaultdict(list)
         for arrival in release_rows(self.waiting, arrivals, time, outcome):
@@ -80,10 +87,10 @@ class ModelRules:
     def __init__(self, node: graph.Operation, values: ComputeValues) -> None:  # noqa: ARG002 - a match has no aggregates
         assert isinstance(node, MatchRules)
         self.node = node
-        self.waiting: list[Arrival] = []
+        self.waiting: list[ArrivedRow] = []
         self.rules: dict[str, tuple[Pattern, dict[Key, PatternStream]]] = {}
 
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
+    def step(self, arrivals: Sequence[ArrivedRow], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """As `ModelMatch`; a rule takes effect at its place among the rows."""
         for arrival in release_rows(self.waiting, arrivals, time, outcome):
             if arrival.row[RULE_NAME] is not None:
@@ -146,11 +153,11 @@ class ModelMatchRecognize:
         self.node = node
         self.schema = node.inputs[0].schema
         self.definition = RowPatternDefinition(node.row_pattern, self.schema, "event_time")
-        self.waiting: list[Arrival] = []
+        self.waiting: list[ArrivedRow] = []
         self.rows: dict[Key, list[tuple[Any, ...]]] = defaultdict(list)
         self.shown_count: dict[Key, int] = defaultdict(int)
 
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
+    def step(self, arrivals: Sequence[ArrivedRow], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """Refuses late rows, adds those before the new watermark in order, then lets time pass."""
         for arrival in release_rows(self.waiting, arrivals, time, outcome):
             row = tuple(arrival.row[column] for column in self.schema)

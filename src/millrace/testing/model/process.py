@@ -12,7 +12,14 @@ from millrace import graph, panes
 from millrace.durations import END_OF_STREAM
 from millrace.processors import Context, call_processor
 from millrace.state import KeyState
-from millrace.testing.model.outcome import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
+from millrace.testing.model.outcome import (
+    ArrivedRow,
+    Change,
+    ComputeValues,
+    Key,
+    OperatorOutcome,
+    release_rows,
+)
 from millrace.timestamps import TimeDomain
 
 
@@ -23,11 +30,11 @@ class ModelProcess:
         assert isinstance(node, graph.Process)
         self.node, self.processor = node, node.processor
         self.input_sides = [edge.input_index for edge in graph.edges(node)]
-        self.waiting: list[Arrival] = []
+        self.waiting: list[ArrivedRow] = []
         self.keyed_state: dict[Key, KeyState] = {}
         self.shared_state = KeyState()
 
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:
+    def step(self, arrivals: Sequence[ArrivedRow], time: float, now: int, outcome: OperatorOutcome) -> None:
         """Refuses late rows, and processes those before the new watermark, each after the timers up to its time."""
         ready = sorted(release_rows(self.waiting, arrivals, time, outcome), key=self.sort_key)
         for arrival in ready:
@@ -61,7 +68,7 @@ class ModelProcess:
                 )
         self.advance_time(time, now, outcome)
 
-    def sort_key(self, arrival: Arrival) -> Any:
+    def sort_key(self, arrival: ArrivedRow) -> Any:
         """Event time first, then broadcast rows before others."""
         return arrival.row["event_time"], -self.input_sides[arrival.row_order[2]], arrival.row_order
 

@@ -14,7 +14,7 @@ from millrace.durations import END_OF_STREAM
 from millrace.triggers import Trigger
 
 
-class NewRows(NamedTuple):
+class AddedRows(NamedTuple):
     """The rows that a batch brought to a window."""
 
     row_count: int
@@ -26,7 +26,7 @@ class NewRows(NamedTuple):
     """Whether the watermark had passed the window's end before the batch."""
 
 
-class Moment(NamedTuple):
+class BatchEnd(NamedTuple):
     """The end of a batch, as one window sees it."""
 
     watermark: int
@@ -50,14 +50,14 @@ class Alarm(NamedTuple):
 class TriggerRun:
     """A trigger at work in one window. This one is `never`: rows and time mean nothing to it."""
 
-    def add_rows(self, rows: NewRows) -> None:
+    def add_rows(self, rows: AddedRows) -> None:
         """Rows came in this batch."""
 
-    def is_ready(self, moment: Moment) -> bool:  # noqa: ARG002 - at no moment
+    def is_ready(self, moment: BatchEnd) -> bool:  # noqa: ARG002 - at no moment
         """Whether the window fires at the end of this batch."""
         return False
 
-    def fire(self, moment: Moment) -> bool:  # noqa: ARG002 - most finish whenever they fire
+    def fire(self, moment: BatchEnd) -> bool:  # noqa: ARG002 - most finish whenever they fire
         """The window fires.
 
         The answer is whether the trigger has finished. Only a run that is ready may fire.
@@ -82,11 +82,11 @@ class AfterCountRun(TriggerRun):
     needed: int
     seen: int = 0
 
-    def add_rows(self, rows: NewRows) -> None:
+    def add_rows(self, rows: AddedRows) -> None:
         """Counts the rows."""
         self.seen += rows.row_count
 
-    def is_ready(self, moment: Moment) -> bool:  # noqa: ARG002 - time does not matter
+    def is_ready(self, moment: BatchEnd) -> bool:  # noqa: ARG002 - time does not matter
         """Whether enough rows came."""
         return self.seen >= self.needed
 
@@ -110,17 +110,17 @@ class ClockRun(TriggerRun):
             return self.first_clock + self.trigger.delay
         return next_multiple(self.first_clock, self.trigger.period)
 
-    def add_rows(self, rows: NewRows) -> None:
+    def add_rows(self, rows: AddedRows) -> None:
         """Only the first one matters."""
         if self.first_clock is None:
             self.first_clock = rows.clock
 
-    def is_ready(self, moment: Moment) -> bool:
+    def is_ready(self, moment: BatchEnd) -> bool:
         """Whether the time has come."""
         due = self.due()
         return due is not None and moment.clock >= due
 
-    def fire(self, moment: Moment) -> bool:  # noqa: ARG002 - it fires alike at all moments
+    def fire(self, moment: BatchEnd) -> bool:  # noqa: ARG002 - it fires alike at all moments
         """`every` waits for the next new row; `after_delay` fires once."""
         if isinstance(self.trigger, triggers.Every):
             self.first_clock = None
@@ -149,19 +149,19 @@ class EveryEventTimeRun(TriggerRun):
     awaits_end: bool = False
     """Whether the end of the window was still ahead then."""
 
-    def add_rows(self, rows: NewRows) -> None:
+    def add_rows(self, rows: AddedRows) -> None:
         """Only the first one matters."""
         if self.first_time is None:
             self.first_time, self.awaits_end = rows.event_time, not rows.is_past_end
 
-    def is_ready(self, moment: Moment) -> bool:
+    def is_ready(self, moment: BatchEnd) -> bool:
         """Whether one of both times has come."""
         if self.first_time is None:
             return False
         is_multiple = moment.watermark >= next_multiple(self.first_time, self.period)
         return is_multiple or (self.awaits_end and moment.is_past_end)
 
-    def fire(self, moment: Moment) -> bool:  # noqa: ARG002 - it fires alike at all moments
+    def fire(self, moment: BatchEnd) -> bool:  # noqa: ARG002 - it fires alike at all moments
         """Waits for the next new row."""
         self.first_time = None
         return False
@@ -186,7 +186,7 @@ class EveryEventTimeRun(TriggerRun):
 class AtWindowEndRun(TriggerRun):
     """`at_window_end`: the clock has passed the window's end."""
 
-    def is_ready(self, moment: Moment) -> bool:
+    def is_ready(self, moment: BatchEnd) -> bool:
         """Whether it has."""
         return moment.clock >= moment.window_end
 
@@ -198,7 +198,7 @@ class AtWindowEndRun(TriggerRun):
 class AtEndRun(TriggerRun):
     """`at_end`: the stream has ended."""
 
-    def is_ready(self, moment: Moment) -> bool:
+    def is_ready(self, moment: BatchEnd) -> bool:
         """Whether it has."""
         return moment.watermark >= END_OF_STREAM
 

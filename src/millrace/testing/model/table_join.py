@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 from millrace import graph, panes
 from millrace.graph.build.join import PRESENT, SIDE_COLUMNS, TableJoin
-from millrace.testing.model.outcome import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
+from millrace.testing.model.outcome import (
+    ArrivedRow,
+    Change,
+    ComputeValues,
+    Key,
+    OperatorOutcome,
+    release_rows,
+)
 from millrace.testing.model.values import Row
 
 
@@ -16,10 +23,10 @@ class ModelTableJoin:
     def __init__(self, node: graph.Operation, values: ComputeValues) -> None:  # noqa: ARG002 - a join has no aggregates
         assert isinstance(node, TableJoin)
         self.node = node
-        self.waiting: list[Arrival] = []
+        self.waiting: list[ArrivedRow] = []
         self.table: dict[Key, Row] = {}
 
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
+    def step(self, arrivals: Sequence[ArrivedRow], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """Refuses late rows, and joins those before the new watermark in order, versions first."""
         left, right = SIDE_COLUMNS
         ready = release_rows(self.waiting, arrivals, time, outcome)

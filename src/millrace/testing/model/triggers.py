@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from millrace import triggers
-from millrace.testing.model.simple_triggers import Alarm, Moment, NewRows, TriggerRun, start_simple
+from millrace.testing.model.simple_triggers import AddedRows, Alarm, BatchEnd, TriggerRun, start_simple
 from millrace.triggers import Trigger
 
 
@@ -26,15 +26,15 @@ class RepeatedlyRun(TriggerRun):
     trigger: Trigger
     inner: TriggerRun
 
-    def add_rows(self, rows: NewRows) -> None:
+    def add_rows(self, rows: AddedRows) -> None:
         """The inner trigger sees them."""
         self.inner.add_rows(rows)
 
-    def is_ready(self, moment: Moment) -> bool:
+    def is_ready(self, moment: BatchEnd) -> bool:
         """Whether the inner trigger is ready."""
         return self.inner.is_ready(moment)
 
-    def fire(self, moment: Moment) -> bool:
+    def fire(self, moment: BatchEnd) -> bool:
         """It never finishes."""
         if self.inner.fire(moment):
             self.inner = start(self.trigger)
@@ -61,15 +61,15 @@ class AtWatermarkRun(TriggerRun):
     is_settled: bool = False
     """Whether the pane on time has been shown."""
 
-    def add_rows(self, rows: NewRows) -> None:
+    def add_rows(self, rows: AddedRows) -> None:
         """The run of this phase sees them."""
         self.phase.add_rows(rows)
 
-    def is_ready(self, moment: Moment) -> bool:
+    def is_ready(self, moment: BatchEnd) -> bool:
         """Ready at the window's end, and before and after it whenever the phase is."""
         return (not self.is_settled and moment.is_past_end) or self.phase.is_ready(moment)
 
-    def fire(self, moment: Moment) -> bool:
+    def fire(self, moment: BatchEnd) -> bool:
         """It finishes with the pane on time if there are no late ones."""
         if self.is_settled or not moment.is_past_end:
             self.phase.fire(moment)
@@ -99,7 +99,7 @@ class SeveralRun(TriggerRun):
 
     parts: list[TriggerRun]
 
-    def add_rows(self, rows: NewRows) -> None:
+    def add_rows(self, rows: AddedRows) -> None:
         """Every part sees them."""
         for part in self.parts:
             part.add_rows(rows)
@@ -119,11 +119,11 @@ class SeveralRun(TriggerRun):
 class AnyOfRun(SeveralRun):
     """`any_of`: fires when one of them does, and finishes when one of those has."""
 
-    def is_ready(self, moment: Moment) -> bool:
+    def is_ready(self, moment: BatchEnd) -> bool:
         """Whether one part is ready."""
         return any(part.is_ready(moment) for part in self.parts)
 
-    def fire(self, moment: Moment) -> bool:
+    def fire(self, moment: BatchEnd) -> bool:
         """Fires every part that is ready; the others go on."""
         finished = [part.fire(moment) for part in self.parts if part.is_ready(moment)]
         return any(finished)
@@ -132,11 +132,11 @@ class AnyOfRun(SeveralRun):
 class UntilRun(SeveralRun):
     """`a.until(b)`: fires as `a` does, and a last time when `b` does."""
 
-    def is_ready(self, moment: Moment) -> bool:
+    def is_ready(self, moment: BatchEnd) -> bool:
         """Whether one part is ready."""
         return any(part.is_ready(moment) for part in self.parts)
 
-    def fire(self, moment: Moment) -> bool:
+    def fire(self, moment: BatchEnd) -> bool:
         """Finishes when `b` fires, or when `a` has finished."""
         main, last = self.parts
         return last.is_ready(moment) or main.fire(moment)
@@ -153,16 +153,16 @@ class AllOfRun(TriggerRun):
         """The parts that have not finished."""
         return [part for part in self.parts if part is not None]
 
-    def add_rows(self, rows: NewRows) -> None:
+    def add_rows(self, rows: AddedRows) -> None:
         """The parts that have not finished see them."""
         for part in self.running():
             part.add_rows(rows)
 
-    def is_ready(self, moment: Moment) -> bool:
+    def is_ready(self, moment: BatchEnd) -> bool:
         """Whether all parts are ready."""
         return all(part.is_ready(moment) for part in self.running())
 
-    def fire(self, moment: Moment) -> bool:
+    def fire(self, moment: BatchEnd) -> bool:
         """Fires all parts; finishes when every part has finished."""
         self.parts = [None if part is None or part.fire(moment) else part for part in self.parts]
         return not self.running()
@@ -190,15 +190,15 @@ class InOrderRun(TriggerRun):
     current: TriggerRun
     position: int = 0
 
-    def add_rows(self, rows: NewRows) -> None:
+    def add_rows(self, rows: AddedRows) -> None:
         """The current trigger sees them."""
         self.current.add_rows(rows)
 
-    def is_ready(self, moment: Moment) -> bool:
+    def is_ready(self, moment: BatchEnd) -> bool:
         """Whether the current trigger is ready."""
         return self.current.is_ready(moment)
 
-    def fire(self, moment: Moment) -> bool:
+    def fire(self, moment: BatchEnd) -> bool:
         """Starts the next trigger when the current one has finished."""
         if not self.current.fire(moment):
             return False

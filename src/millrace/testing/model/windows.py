@@ -13,8 +13,8 @@ import polars as pl
 from millrace import graph, panes
 from millrace.durations import BEFORE_ALL
 from millrace.testing.model import triggers
-from millrace.testing.model.outcome import Arrival, Change, ComputeValues, Key, OperatorOutcome
-from millrace.testing.model.simple_triggers import Moment, NewRows, TriggerRun
+from millrace.testing.model.outcome import ArrivedRow, Change, ComputeValues, Key, OperatorOutcome
+from millrace.testing.model.simple_triggers import AddedRows, BatchEnd, TriggerRun
 from millrace.testing.model.values import Row, to_canonical
 from millrace.windows import FOREVER, Unaligned, Window
 
@@ -75,7 +75,7 @@ class ModelWindows:
         self.open_windows: dict[Key, dict[Window, OpenWindow]] = defaultdict(dict)
         self.clocks = ModelClocks()
 
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:
+    def step(self, arrivals: Sequence[ArrivedRow], time: float, now: int, outcome: OperatorOutcome) -> None:
         """Judges and adds rows, moves time, fires panes, and drops expired windows."""
         if self.windowing.is_processing_time:
             self.clocks.time = max(self.clocks.time, now)
@@ -105,7 +105,7 @@ class ModelWindows:
             return window_fn.align(offset or 0).assign(at)
         return window_fn.assign(at)
 
-    def judge(self, arrival: Arrival, now: int, outcome: OperatorOutcome) -> None:
+    def judge(self, arrival: ArrivedRow, now: int, outcome: OperatorOutcome) -> None:
         """Adds a row to those of its windows that still accept it, and reports it once if any did not."""
         key = tuple(arrival.row[column] for column in self.node.keys)
         late = closed = 0
@@ -142,7 +142,7 @@ class ModelWindows:
         return any(len(self.windowing.window.merge(sorted({window, own_window}))) == 1 for window in closed)
 
     def accept(
-        self, key: Key, window: Window, group: Sequence[Window], arrival: Arrival, outcome: OperatorOutcome
+        self, key: Key, window: Window, group: Sequence[Window], arrival: ArrivedRow, outcome: OperatorOutcome
     ) -> None:
         """Adds a row to a window, merging the windows of its group; those that vanish are retracted."""
         merged, own_counts = [], None
@@ -198,7 +198,7 @@ class ModelWindows:
                 if self.windowing.window.merging:
                     first.absorb(others, is_past_end=is_past_end)
                 event_time = int(time) if time > -math.inf else window_start(window, open_window)
-                first.add_rows(NewRows(open_window.arrived, now, event_time, is_past_end))
+                first.add_rows(AddedRows(open_window.arrived, now, event_time, is_past_end))
                 open_window.trigger_runs = [first]
 
     def check_trigger(
@@ -206,7 +206,7 @@ class ModelWindows:
     ) -> None:
         """Emits a pane if the window fires, or if it closes and a last one is due."""
         [trigger] = open_window.trigger_runs
-        moment = Moment(int(max(clocks.time, BEFORE_ALL)), clocks.clock, window[1])
+        moment = BatchEnd(int(max(clocks.time, BEFORE_ALL)), clocks.clock, window[1])
         is_asked = open_window.arrived > 0 or has_come_due(trigger, window, clocks)
         is_firing = is_asked and trigger.is_ready(moment)
         is_expiring = clocks.time >= window[1] + self.windowing.lateness
