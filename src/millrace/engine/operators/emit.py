@@ -1,7 +1,7 @@
 """From values of windows to panes: numbers them, says what they replace, and shapes what is shown and what travels on.
 
 A pane that is shown again has a higher `index`, and comes after the retraction of the value before it (`op` "-"), with
-which it shares `PAIR`. Topics get every pane; operators that follow get only what changed, as an equal value is no change.
+which it shares `PAIR`. Topics get every pane; operators that follow get only what changed, since an equal value changes nothing.
 
 Example, one key and window, `retracting` panes:
 
