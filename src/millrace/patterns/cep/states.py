@@ -1,4 +1,4 @@
-"""The states of the automaton of a pattern (`nfa.py`), and what can be told of them without an event."""
+"""The states of the automaton of a pattern (`nfa.py`), and their properties that need no event."""
 
 from __future__ import annotations
 
