@@ -1,4 +1,4 @@
-"""What is computed: the answer depends on the rows alone, in whatever parts and order they are condensed."""
+"""Aggregates: the result depends on the rows alone, not on how partials are cut and merged."""
 
 import math
 from fractions import Fraction
@@ -26,7 +26,7 @@ ALL: list[Any] = [
 
 
 def answer(aggregate: Reduction, values: list[Any], cut: int, dtype: Any) -> Any:
-    """Condensed in two parts, the later one first, then merged."""
+    """The result of two partials, merged with the later one first."""
     rows = pl.DataFrame({"v": pl.Series(values, dtype=dtype), "_g": 0})
     rows = rows.with_columns(
         _t=pl.int_range(pl.len(), dtype=pl.Int64),

@@ -1,4 +1,4 @@
-"""A user's own aggregate: in chains, with and without a way to take values back, and what is refused."""
+"""User-defined aggregates: in chains, with and without `retract`, and their errors."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ MODES = mr.Topic("analytics.modes", Out, key="line")
 
 
 class Mode(Aggregate):
-    """The value that occurs most often; of equal ones the smallest."""
+    """The most frequent value; the smallest of equally frequent ones."""
 
     returns = pl.Float64()
 
@@ -60,7 +60,7 @@ class RetractingMode(Mode):
 
 
 class CarelessMode(RetractingMode):
-    """Begins every time with the same object."""
+    """`create` returns the same object each time."""
 
     def __init__(self, *columns: str) -> None:
         super().__init__(*columns)
@@ -83,7 +83,7 @@ def test_a_state_that_is_created_once_is_not_shared_by_keys(on: testing.On) -> N
 
 
 def chain(mode: type[Mode]) -> mr.Job:
-    """The most frequent of the latest speeds of a line's vehicles."""
+    """The most frequent of the latest speeds of the vehicles of a line."""
     latest = (
         mr.read(RIDES).window(windows.fixed("1m"), lateness="1h").group_by("line", "vehicle").latest("speed")
     )

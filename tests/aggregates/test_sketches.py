@@ -1,4 +1,4 @@
-"""Sketches against exact answers: as far off as they say at most, and exact for few values."""
+"""Sketches against exact results: within their error bounds, and exact for few values."""
 
 import importlib.util
 import random
@@ -14,7 +14,7 @@ from millrace.errors import ComponentMissing, DefinitionError
 
 
 def answer(aggregate: Reduction, values: pl.Series, parts: int) -> Any:
-    """Condensed in parts, which are merged two by two in another order."""
+    """The result of several partials, merged in pairs in another order."""
     rows = pl.DataFrame({"v": values, "_part": np.arange(len(values)) % parts, "_g": 0})
     states = rows.group_by("_part").agg(*aggregate.partials("a", values.dtype)).sort("_part", descending=True)
     while states.height > 1:

@@ -1,4 +1,4 @@
-"""Says at the end how many inputs each fuzzer took."""
+"""Reports at the end how many inputs each fuzzer has tried."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def took(record_property: Callable[[str, object], None]) -> Callable[[int], None]:
-    """A fuzzer says how many inputs it has tried."""
+    """Records the number of inputs that a fuzzer has tried."""
     return lambda inputs: record_property("inputs", inputs)
 
 

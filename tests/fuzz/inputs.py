@@ -1,4 +1,4 @@
-"""Mutated inputs by seed: FUZZ_CASES says how many (a few hundred by default, for CI), FUZZ_SEED where they begin."""
+"""Mutated inputs by seed: FUZZ_CASES is their number (a few hundred by default, for CI), FUZZ_SEED the first seed."""
 
 import os
 import random
@@ -35,7 +35,7 @@ def mutate(chance: random.Random, samples: list[bytes]) -> bytes:
 
 
 def batches(samples: list[bytes], size: int = 50) -> Iterator[tuple[int, list[bytes]]]:
-    """Mutated inputs in batches, each with the seed that makes it again."""
+    """Mutated inputs in batches, each with the seed that reproduces it."""
     for number in range(max(1, CASES // size)):
         chance = random.Random(SEED * 1_000_003 + number)
         yield SEED * 1_000_003 + number, [mutate(chance, samples) for _ in range(size)]

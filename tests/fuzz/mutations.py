@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 CASES = int(os.environ.get("FUZZ_CASES", "1000"))
-"""How many inputs each format gets; more by `FUZZ_CASES=30000`."""
+"""The number of inputs per format; set more by `FUZZ_CASES=30000`."""
 
 ODD: list[Any] = [
     None, True, False, 0, 1, 2, -1, 3.7, 3.0, 1e308, -0.0, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 10**40, "", " ", "0", "3.7", "true",
@@ -29,7 +29,7 @@ def change(rng: random.Random, good: dict[str, Any]) -> dict[str, Any]:
 
 
 def damage(rng: random.Random, data: bytes, share: float = 0.15) -> bytes:
-    """Sometimes with bytes flipped, removed, repeated or inserted."""
+    """The data, sometimes with bytes flipped, removed, repeated or inserted."""
     if rng.random() >= share or not data:
         return data
     at, length = rng.randrange(len(data)), rng.randrange(1, 9)
@@ -46,5 +46,5 @@ def damage(rng: random.Random, data: bytes, share: float = 0.15) -> bytes:
 
 
 def text_of(value: Any) -> bytes:
-    """JSON, with what Python alone writes (NaN) as it is."""
+    """JSON, in which NaN is written as Python writes it."""
     return json.dumps(value, ensure_ascii=False).encode(errors="replace")

@@ -1,4 +1,4 @@
-"""Whatever the command line says ends in an exit code and at most a few lines, never in a traceback."""
+"""Any command line ends with an exit code and at most a few lines, never with a traceback."""
 
 import random
 from collections.abc import Callable
@@ -44,7 +44,7 @@ LINES = [
     ),
     *("ingest files rides.jsonl --to j.py:RIDES", "run j.py:JOB --on local --until-caught-up"),
 ]
-"""Commands that are right, or nearly."""
+"""Commands that are correct, or nearly so."""
 WORDS = [
     "topics",
     "list",
@@ -61,7 +61,7 @@ WORDS = [
 OPTIONS = ["--json", "--max", "--from-start", "--topic", "--config", "--run", "--recording", "--events", "--state", "-c", "--help", "--", "--time", "--to", "--retry", "--reset", "--restore"]  # fmt: skip
 VALUES = ["", " ", "x", "-1", "0", "1e9", "nan", "kafka://", "kafka://x", "kafka://h:99999999", "kafka://a@b:1", "embedded:", "embedded:/dev/null", "s3://x", "x" * 5_000, "\x1b[31m", "ä\u2028", "../..", "/", "/dev/null", "no.py:JOB", "j.py:RIDES", "j.py:mr", "os:path", ":", "a:b:c", "%s%n", "{}", "rides.csv", "\0"]  # fmt: skip
 ENDLESS = {"run": "--until-caught-up", "tail": "--no-wait"}
-"""Commands that end by themselves only with an option."""
+"""Commands that end only with an option."""
 
 
 def a_line(chance: random.Random) -> list[str]:

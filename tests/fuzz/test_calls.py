@@ -23,7 +23,7 @@ from millrace.errors import MillraceError
 
 CASES = int(os.environ.get("FUZZ_CASES", "600"))
 HEAVY = {"run", "replay", "backfill", "from_dataframe", "to_dataframe", "sql"}
-"""What reads files, logs or starts a runner: their arguments are tried below."""
+"""Functions that read files or logs, or start a runner: a test below tries their arguments."""
 
 
 INTERNAL = {"check_trigger", "lag_bucket", "largest_lag", "last_update_offset", "walk"}
@@ -49,7 +49,7 @@ class Doing(mr.Processor):
 
 
 class Odd:
-    """Something that cannot even be shown."""
+    """A value whose repr fails."""
 
     def __repr__(self) -> str:
         """Fails."""
@@ -57,7 +57,7 @@ class Odd:
 
 
 def subjects() -> dict[str, Any]:
-    """Objects whose methods are called."""
+    """Objects on which methods are called."""
     rows = mr.read(RIDES)
     windowed = rows.window(windows.fixed("10s"))
     found = mr.pattern("a", pl.col("n") > 1)
@@ -74,7 +74,7 @@ def subjects() -> dict[str, Any]:
 
 
 def values(rng: random.Random) -> Any:
-    """A value that may be right, and mostly is not."""
+    """A value that is mostly a wrong argument."""
     rows = mr.read(RIDES)
     right: list[Any] = [
         "who",
@@ -182,7 +182,7 @@ CALLS = list(callables())
 
 
 def call(case: int) -> str | None:
-    """One wrong call; says what came out where that was not an error of millrace's own in one line."""
+    """Makes one wrong call. Returns its outcome if that is not an error of millrace in one line."""
     rng = random.Random(case)
     name, fn = CALLS[case % len(CALLS)]
     parameters = [p for p in inspect.signature(fn).parameters.values() if p.name != "self"]

@@ -1,4 +1,4 @@
-"""Every record is decoded or dead, and its neighbours are what they were."""
+"""Every record is decoded or becomes a dead letter, and its neighbours are unchanged."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Whatever stands in a control topic is used or passed over, and what was known stays."""
+"""Any record of a control topic is used or ignored, and earlier ones stay valid."""
 
 import logging
 import random

@@ -77,14 +77,14 @@ VALUES: list[Any] = [
     ),
     *(["a", "b"], ["n"], [0], {"a": "b"}, pl.Int64, pl.Int32, lambda i: f"f{i}", b"a"),
 ]
-"""What is tried in the place of each argument."""
+"""The values tried for each argument."""
 
 FEW: list[Any] = ["a", 0, 1, WORD, NUMBER, "%Y-%m-%d", pl.lit(1), {"a": "b"}]
-"""What is tried in the place of each, where there are two."""
+"""The values tried for each of two arguments."""
 
 
 def make_calls(subject: pl.Expr, namespace: str, method: str) -> Iterator[pl.Expr]:
-    """Calls of a method with each of the values in its first two places, and with each option the other way round."""
+    """Calls of a method with each of the values for its first two arguments, and with each option inverted."""
     call = getattr(getattr(subject, namespace), method)
     parameters = [p for p in inspect.signature(call).parameters.values() if p.kind is not p.VAR_KEYWORD]
     needed = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
@@ -115,7 +115,7 @@ def make_calls(subject: pl.Expr, namespace: str, method: str) -> Iterator[pl.Exp
 
 
 def depends_on_batches(expr: pl.Expr) -> bool | None:
-    """Whether the answer depends on how the frame is cut; None where there is no answer, or no value for each row."""
+    """Whether the result depends on batches; None where the call fails, or has no value for each row."""
     try:
         FRAME.clear().with_columns(x=expr)  # a batch may be empty
         whole = FRAME.select(x=expr)["x"]
@@ -156,7 +156,7 @@ STRICT = {
     ("dt", "is_business_day"): "polars does not say that it looks at no other row",
     ("list", "concat"): "a Series may have a value for each row of the batch",
 }
-"""Refused, though some calls do not look at other rows."""
+"""Methods that are refused although some of their calls do not look at other rows."""
 
 
 @pytest.mark.parametrize(("namespace", "method"), METHODS)
@@ -196,7 +196,7 @@ def assert_operators_agree(expr: pl.Expr, *, taken: bool) -> None:
 
 @pytest.mark.parametrize("constant", [pl.lit(1), pl.lit("b"), pl.lit(1) + 1])
 def test_an_aggregate_of_lists_that_is_a_constant_is_refused(constant: pl.Expr) -> None:
-    """Polars answers with a value for each element."""
+    """Polars computes a value for each element."""
     for lists in (pl.col("numbers").list, pl.concat_arr("n", "n").arr):
         assert not expressions.is_elementwise(lists.agg(constant), FRAME.schema)
         assert not expressions.is_elementwise(

@@ -1,4 +1,4 @@
-"""Whatever comes in is counted once: in = written + passed over + dead; and what is written is what was given."""
+"""Every message is counted once: in = written + ignored + dead. What is written equals what was sent."""
 
 import csv
 import io
@@ -58,7 +58,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 class Given(Connector):
-    """Hands out messages a few at a time."""
+    """A connector of given messages, a few per batch."""
 
     def __init__(self, messages: list[tuple[str, bytes]]) -> None:
         self.messages, self.place = messages, 0
@@ -85,7 +85,7 @@ def held(log: Log, topic: str) -> int:
 
 
 def account(log: Log, topics: tuple[Topic, ...], counts: IngestCounts) -> None:
-    """What was counted is in the log, and what was taken for an event can be read as one."""
+    """Checks that the log holds what was counted, and that events can be read."""
     for topic in topics:
         assert held(log, topic.name) == counts.written[topic.name]
         for partition, end in log.end_offsets(topic.name).items():

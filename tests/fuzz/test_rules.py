@@ -35,7 +35,7 @@ class Bare(MatchRules):
 
 
 def outcome(text: str) -> str:
-    """What became of a rule: matches, or the line that says what is wrong."""
+    """The outcome of a rule: its matches, or the error."""
     began = time.monotonic()
     try:
         matcher = Bare().compile_rule(text)

@@ -1,4 +1,4 @@
-"""A service of its own for each test."""
+"""A lookup service per test."""
 
 from collections.abc import Iterator
 

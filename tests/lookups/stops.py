@@ -1,4 +1,4 @@
-"""The job of these tests: calls of vehicles at stops, with what a service knows of each stop."""
+"""The job of these tests: vehicles call at stops, and a service knows each stop."""
 
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -24,7 +24,7 @@ class Call:
 
 @dataclass
 class Stop:
-    """What is known of it."""
+    """The answer of the service."""
 
     cell: str | None
     zone: int | None
@@ -32,7 +32,7 @@ class Stop:
 
 @dataclass
 class Placed:
-    """A call, with what was found out."""
+    """A call with the columns of the answer."""
 
     vehicle: str
     stop: str | None
@@ -42,7 +42,7 @@ class Placed:
 
 @dataclass
 class Count:
-    """How many."""
+    """A number of calls."""
 
     cell: str | None
     count: int

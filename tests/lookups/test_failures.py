@@ -171,7 +171,7 @@ def test_a_failure_stops_the_job_if_on_error_is_fail(service: Service, log: Log,
 
 
 class Odd(BaseException):
-    """What some libraries raise so that nobody catches it."""
+    """An exception as some libraries raise it, so that `except Exception` does not catch it."""
 
 
 def _leaves(stop: str) -> dict[str, Any]:

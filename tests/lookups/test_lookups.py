@@ -1,4 +1,4 @@
-"""Rows are enriched by a real HTTP service, whose answers are remembered."""
+"""Rows are enriched by a real HTTP service, whose answers are cached."""
 
 import runpy
 import threading

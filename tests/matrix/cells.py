@@ -1,4 +1,4 @@
-"""What the transcripts cover: window × trigger × output × lateness × restart × partitions, read off what they say."""
+"""The coverage of transcripts: window × trigger × output × lateness × restart × partitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRIGGERS = (
 )  # fmt: skip
 OUTPUTS = ("value", "delta", "value_and_retract")
 CUT_BY_ROWS = ("counted", "delta", "punctuated")
-"""Windows whose rows say where they end."""
+"""Windows whose ends depend on rows."""
 EXTRAS = ("lateness", "restart", "partitions")
 WATERMARKS = ("set by the script", "bounded", "ascending", "percentile", "punctuation", "ingestion_time")
 """How a transcript's watermark moves."""
@@ -30,7 +30,7 @@ WATERMARKS = ("set by the script", "bounded", "ascending", "percentile", "punctu
 
 @dataclass(frozen=True)
 class Cell:
-    """What one transcript is about."""
+    """The combination that a transcript covers."""
 
     window: str
     trigger: str
@@ -40,12 +40,12 @@ class Cell:
     partitions: bool
     watermark: str = WATERMARKS[0]
     refuses: bool = False
-    """Whether it says which events are refused."""
+    """Whether it lists refused events."""
 
 
 @cache
 def documents(path: Path) -> list[dict[str, Any]]:
-    """What a file holds; by YAML's parser in C where it was built, which is ten times as fast."""
+    """The documents of a file; the C parser of YAML, where it is available, is ten times as fast."""
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=loader))
 
@@ -141,7 +141,7 @@ def impossible(window: str, extra: str) -> str | None:
 
 
 def empty(found: list[Cell]) -> list[str]:
-    """The cells that make sense and no transcript is about."""
+    """The cells that make sense and have no transcript."""
     missing = []
     for window, trigger in product(WINDOWS, TRIGGERS):
         if senseless(window, trigger):

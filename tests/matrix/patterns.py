@@ -25,7 +25,7 @@ LINKS = ("next", "followed_by", "followed_by_any")
 QUANTIFIERS = ("once", "optional", "times(n)", "times(a, b)", "one_or_more", "zero_or_more", "greedy")
 SKIPS = ("none", "to_next", "past_last", "to_first", "to_last")
 MARKS = ("within", "not_next", "not_followed_by", "group", "earlier", "strict", "any")
-"""What else a transcript may be about; the last two: what may lie between repetitions."""
+"""Further features that a transcript may cover; the last two are contiguities inside of loops."""
 TIMES: dict[str, Any] = {
     "times(n)": 2,
     "times(a, b)": "1..2",
@@ -38,11 +38,11 @@ MIXES = (
     ("not_followed_by", "group", "any"),
     ("within", "not_followed_by", "earlier"),
 )
-"""What a woven transcript is about besides its cell: together all of it."""
+"""The features of woven transcripts; together all of them."""
 
 
 class Cell(NamedTuple):
-    """What a step of a pattern is about."""
+    """The combination that a step of a pattern covers."""
 
     link: str
     quantifier: str
@@ -50,7 +50,7 @@ class Cell(NamedTuple):
 
 
 def cells_of(document: Any) -> Iterator[tuple[Cell, frozenset[str]]]:
-    """The cells of a transcript, one for each step after the first that takes events, and what marks it has."""
+    """The cells of a transcript, one per positive step after the first, with its marks."""
     skip = document.get("skip", "none")
     name = next(word for word in skip if word != "on_miss") if isinstance(skip, dict) else skip
     steps = [inner for part in document["pattern"] for inner in (part, *part.get("group", ()))]
@@ -107,7 +107,7 @@ def marks_by_cell() -> dict[Cell, list[frozenset[str]]]:
 
 
 def senseless(cell: Cell, mark: str) -> bool:
-    """Whether a mark says nothing there: what is not repeated has nothing between its repetitions."""
+    """Whether a mark has no meaning in a cell: a step without repetitions has nothing between them."""
     return mark in ("strict", "any") and cell.quantifier in ("once", "optional")
 
 
@@ -128,7 +128,7 @@ def weave(link: str) -> Iterator[Any]:
 
 
 def _weave_cell(cell: Cell, marks: tuple[str, ...]) -> Any:
-    """The first of some random sequences in which there is something to find, and not too much to read."""
+    """The first of some random sequences with one to six matches."""
     document: dict[str, Any] = {}
     for seed in range(400):
         chance = random.Random(f"{cell} {marks} {seed}")

@@ -87,7 +87,7 @@ STORY: tuple[dict[str, Any], ...] = (
     {"events": [{"t": 41, "key": "a", "value": 14}]},
     {"watermark": "end"},
 )
-"""Rows in order, out of order, late and too late, while watermark and clock go on, and everything stops twice."""
+"""Rows in order, out of order, late and too late, while watermark and clock advance, with two restarts."""
 HEAD = "# Written by `python -m matrix.weave` (PYTHONPATH=tests); cases in which a rule matters are in the other files.\n"
 
 
@@ -135,7 +135,7 @@ def _parted(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _answered(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each step, followed by what comes of it."""
+    """Each step, followed by its results."""
     subject = TranscriptJob(parse_document(document))
     script = Script(subject.build_job(), on="model", partitions=subject.transcript.partitions)
     for source_step, (kind, content) in zip(document["steps"], subject.transcript.steps, strict=True):

@@ -5,7 +5,7 @@ from mutants.mutant import Mutant
 PATTERNS = [
     Mutant("patterns/cep/nfa.py", 'if contiguity == "strict":', 'if contiguity == "never":', "next passes over what does not fit"),
     Mutant("patterns/cep/nfa.py", 'ALWAYS if contiguity == "any" else negate(where)', 'ALWAYS if contiguity != "strict" else negate(where)', "followed_by passes over what fits"),
-    Mutant("patterns/cep/nfa.py", "            state = self._add_state(nots=(refused if guard is None else require_both(refused, negate(guard)),))\n", "            return rest((*nots, refused), guard)\n", "not_next forbids all events, as not_followed_by does"),
+    Mutant("patterns/cep/nfa.py", "return self._build_not_next(part, following(forbidden, None), guard, context)", "return following((*forbidden, self._forbidden_predicate(part, context)), guard)", "not_next forbids all events, as not_followed_by does"),
     Mutant("patterns/cep/nfa.py", "return following((*forbidden, refused), guard)", "return following(forbidden, guard)", "not_followed_by forbids nothing"),
     Mutant("patterns/cep/nfa.py", "waiting = self._add_state(**fields, ignore=ignore)", "waiting = self._add_state(**(fields | {'nots': ()}), ignore=ignore)", "what must not come is forgotten while waiting"),
     Mutant("patterns/cep/nfa.py", "exits(forbidden) if part.optional", "exits(()) if part.optional", "leaving out a step forgets what must not come"),

@@ -18,7 +18,7 @@ CONDITIONS = (
 
 
 def random_pattern(chance: random.Random) -> dict[str, Any]:
-    """A pattern in its declarative form, that is allowed."""
+    """A declared pattern that is valid."""
     names = iter(f"s{number}" for number in range(20))
     steps = _steps(chance, names, chance.choice((1, 2, 2, 3, 3, 4)), top=True)
     document: dict[str, Any] = {"pattern": steps}
@@ -64,7 +64,7 @@ def _steps(chance: random.Random, names: Any, number: int, *, top: bool) -> list
 
 
 def random_nested_pattern(chance: random.Random) -> dict[str, Any]:
-    """Groups in groups, with much that may be left out or go on, and that must not come after them."""
+    """A declared pattern of nested groups, many of them optional, repeated or followed by a negation."""
     names = iter(f"s{number}" for number in range(60))
     document: dict[str, Any] = {
         "pattern": _nested_steps(chance, names, chance.choice((1, 2, 2, 3, 3)), depth=0)
@@ -144,7 +144,7 @@ def random_events(chance: random.Random) -> list[dict[str, Any]]:
 
 
 def random_regular_pattern(chance: random.Random) -> dict[str, Any]:
-    """A pattern that passes over nothing and looks at one event at a time."""
+    """A regular pattern: it ignores no event, and its conditions look at one event."""
     document = random_pattern(chance)
     for step in [inner for part in document["pattern"] for inner in (part, *part.get("group", ()))]:
         for word in ("gap", "loop_gap"):

@@ -1,4 +1,4 @@
-"""Patterns as they are written: what they say of themselves, and what is refused with which words."""
+"""Patterns as users write them: their text, and the errors of wrong ones."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The classic kinds, each against a plain computation."""
+"""The classic kinds of patterns, each against a plain computation."""
 
 import itertools
 import random
@@ -18,7 +18,7 @@ from millrace.patterns.nearby import kilometres
 
 @dataclass
 class Sighting:
-    """Somebody somewhere."""
+    """The position of a vehicle."""
 
     who: str
     kind: str
@@ -29,7 +29,7 @@ class Sighting:
 
 @dataclass
 class Pair:
-    """Two that are near each other."""
+    """Two vehicles near each other."""
 
     who: str
     other: str

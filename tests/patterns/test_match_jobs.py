@@ -1,4 +1,4 @@
-"""Random patterns as operators of jobs: whatever is cut, arrives out of order or is started anew, the matches are those of the definition."""
+"""Random patterns in jobs: whatever the batches, the disorder and the restarts, the matches are those of the definition."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Columns as polars takes them, and expressions that look across rows, which no operator takes."""
+"""Columns as in polars, and expressions that look across rows, which every operator refuses."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What a user's code answers becomes columns exactly as it is, or is refused."""
+"""Results of user code become columns exactly, or are refused."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -204,7 +204,7 @@ class Emits(mr.Processor):
 
 
 def emit(values: dict[str, Any], port: str) -> dict[str, Any]:
-    """What a job writes of the values that its processor emits, in one row."""
+    """The row that a job writes of the values that its processor emits."""
     made = read().group_by("word").process(Emits(values, port))
     whole = [
         stream.with_columns(pl.col("share").cast(pl.Float64)) for stream in (made, made.side_output("aside"))

@@ -1,4 +1,4 @@
-"""Regular patterns on columns: held to the definition, whatever is cut, and no row is looked at but those of matches."""
+"""Regular patterns on columns: their matches are those of the definition, whatever the batches."""
 
 import random
 from collections import Counter

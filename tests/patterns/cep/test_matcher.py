@@ -1,4 +1,4 @@
-"""The matcher on columns: held to the definition, bounded in time and number, and the same whatever is cut or stored."""
+"""The matcher: its matches are those of the definition, whatever the batches and restarts, and its state is bounded."""
 
 import random
 import tracemalloc
@@ -361,7 +361,7 @@ def test_rows_that_divide_partial_matches_are_dropped_only_without_timeouts() ->
 
 
 def test_matches_that_began_at_different_events_share_the_events_that_they_have_in_common() -> None:
-    """Each of 2,000 matches had 1,000 events of its own on average: 825 MB for one key."""
+    """Without sharing, each of 2,000 matches has 1,000 events on average: 825 MB for one key."""
     matcher = Matcher(mr.pattern("a", A).one_or_more().next("b", B).within(10_000), SCHEMA, ("key",))
     [course] = matcher.step({}, frame(*(("x", "a", i, i) for i in range(2_000))), 2_000).changed.values()
     assert course is not None
@@ -378,7 +378,7 @@ def test_matches_that_began_at_different_events_share_the_events_that_they_have_
 
 
 def test_matches_that_share_events_are_shown_without_a_row_of_python_for_each() -> None:
-    """Of 1,000 matches over 1,001 events, half a million rows are shown: 90 MB as tuples; timeouts were made though nobody asked for them."""
+    """1,000 matches over 1,001 events have half a million rows: 90 MB as tuples. Timeouts that nobody needs are not made."""
     made = mr.pattern("a", A).one_or_more().next("b", B).within(10_000)
     rows = [("x", "a", i, i) for i in range(1_000)]
     for end, asked, shown in (("b", False, 1_000), ("a", False, 0), ("a", True, 0)):

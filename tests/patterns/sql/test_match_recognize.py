@@ -1,4 +1,4 @@
-"""Row patterns: the search is held to the definition, ends, and what is wrong is named."""
+"""MATCH_RECOGNIZE: the search finds the matches of the definition, is bounded, and errors are named."""
 
 import random
 import subprocess
@@ -111,7 +111,7 @@ def shown_by(answer: Callable[[], object]) -> object:
 def in_pieces(
     looking: CompiledPattern, given_rows: list[Row], chance: random.Random
 ) -> list[tuple[Row, Row]]:
-    """What the matcher shows when rows come in batches, and the watermark with them."""
+    """The results of the matcher for rows in batches, with a watermark."""
     matcher, found = RowPatternMatcher(looking, ("key",) if "key" in looking.schema else ()), []
     courses: dict[tuple[object, ...], bytes] = {}
     rest = pl.DataFrame(given_rows, schema=looking.schema, orient="row")

@@ -1,4 +1,4 @@
-"""What expressions in MEASURES and DEFINE give, where other systems agree and a mistake would be silent."""
+"""The values of expressions in MEASURES and DEFINE where other systems agree."""
 
 import math
 from typing import Any
@@ -79,7 +79,7 @@ def test_an_expression_has_the_value_of_sql(expression: str, wanted: list[Any]) 
     ],
 )
 def test_a_vectorized_condition_holds_for_the_same_rows(condition: str, wanted: list[int]) -> None:
-    """A condition that counts rows cannot be computed by columns."""
+    """A condition that counts rows cannot be vectorized."""
     assert measure("id", define=condition) == wanted
     assert measure("id", define=f"({condition}) AND COUNT(*) > 0") == wanted
 

@@ -1,4 +1,4 @@
-"""Row patterns on streams: engine and model agree, state is bounded, and what cannot run for ever is refused."""
+"""Row patterns on streams: engine and model agree, state is bounded, and unbounded clauses are refused."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ TRANSCRIPTS = Path(__file__).parents[2] / "transcripts" / "rows"
 
 @dataclass
 class Reading:
-    """A value that somebody measured."""
+    """A measured value."""
 
     key: str
     value: int

@@ -1,4 +1,4 @@
-"""Queries inside of MEASURES and DEFINE, and casts that fail: what they give, in a query and in a clause."""
+"""Subqueries in MEASURES and DEFINE, and casts that fail, in a query and in a clause."""
 
 from typing import Any
 

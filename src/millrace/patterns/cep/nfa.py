@@ -157,24 +157,11 @@ class Nfa:
         )
         if part.link == "not_followed_by":
             refused = self._forbidden_predicate(part, context)
-            if place == len(parts) - 1:
-                ignore = ALWAYS if guard is None else negate(guard)
-                state = self._add_state(ignore=ignore, nots=(refused, *forbidden), gap=part.gap, pending=True)
-                state.stay = state
-                return state
-            return following((*forbidden, refused), guard)
+            if place < len(parts) - 1:
+                return following((*forbidden, refused), guard)
+            return self._build_pending(part, (refused, *forbidden), guard)
         if part.link == "not_next":
-            after = following(forbidden, None)
-            refused = self._forbidden_predicate(part, context)
-            state = self._add_state(
-                nots=(refused if guard is None else require_both(refused, negate(guard)),)
-            )
-            passes = negate(refused) if guard is None else require_both(negate(refused), negate(guard))
-            if after is self.final:
-                state.ignore, state.stay = passes, after
-            else:
-                state.proceeds = [(passes, after)]
-            return state
+            return self._build_not_next(part, following(forbidden, None), guard, context)
         follows = (
             context.forbidden_after
             if place == len(parts) - 1
@@ -186,6 +173,28 @@ class Nfa:
             return self._build_group(part, forbidden, guard, following, context, follows)
         after_loop = follows if part.is_repeated else ()
         return self._build_step(part, forbidden, guard, following, context, after_loop)
+
+    def _build_pending(
+        self, part: PatternPart, forbidden: ForbiddenPredicates, guard: Predicate | None
+    ) -> NfaState:
+        """The state of a `not_followed_by` at the end of the pattern: it ignores events until its time is over."""
+        ignore = ALWAYS if guard is None else negate(guard)
+        state = self._add_state(ignore=ignore, nots=forbidden, gap=part.gap, pending=True)
+        state.stay = state
+        return state
+
+    def _build_not_next(
+        self, part: PatternPart, after: NfaState, guard: Predicate | None, context: PartContext
+    ) -> NfaState:
+        """The state of a `not_next`. An event that a greedy loop before it keeps is neither forbidden nor passes."""
+        refused = self._forbidden_predicate(part, context)
+        state = self._add_state(nots=(refused if guard is None else require_both(refused, negate(guard)),))
+        passes = negate(refused) if guard is None else require_both(negate(refused), negate(guard))
+        if after is self.final:
+            state.ignore, state.stay = passes, after
+        else:
+            state.proceeds = [(passes, after)]
+        return state
 
     def _forbidden_predicate(self, part: PatternPart, context: PartContext) -> Predicate:
         return _exclude(self.predicates.compile(part.where), context.untils)
