@@ -38,11 +38,11 @@ public class FlinkCepWorker {
         ObjectMapper json = new ObjectMapper();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            JsonNode said = json.readTree(line);
+            JsonNode spec = json.readTree(line);
             Object[] answer = {Map.of("error", "no answer within 5 s")};
             Thread running = new Thread(() -> {
                 try {
-                    answer[0] = run(said);
+                    answer[0] = run(spec);
                 } catch (Exception error) {
                     answer[0] = Map.of("error", error.getClass().getSimpleName() + ": " + error.getMessage());
                 }
@@ -56,11 +56,11 @@ public class FlinkCepWorker {
         System.exit(0); // a buffer of Flink starts a thread for its statistics, which never ends
     }
 
-    static List<Object> run(JsonNode said) throws Exception {
-        AfterMatchSkipStrategy skip = skip(said.get("skip"));
-        Pattern<int[], ?> pattern = sequence(said.get("pattern"), skip);
-        if (said.has("within")) {
-            pattern = pattern.within(Duration.ofMillis(said.get("within").asLong()));
+    static List<Object> run(JsonNode spec) throws Exception {
+        AfterMatchSkipStrategy skip = skip(spec.get("skip"));
+        Pattern<int[], ?> pattern = sequence(spec.get("pattern"), skip);
+        if (spec.has("within")) {
+            pattern = pattern.within(Duration.ofMillis(spec.get("within").asLong()));
         }
         NFA<int[]> nfa = NFACompiler.compileFactory(pattern, true).createNFA();
         SharedBuffer<int[]> buffer = new SharedBuffer<>(store(), IntPrimitiveArraySerializer.INSTANCE, new SharedBufferCacheConfig());
@@ -68,7 +68,7 @@ public class FlinkCepWorker {
         TimerService clock = () -> 0;
         List<Object> found = new ArrayList<>();
         long last = 0;
-        for (JsonNode event : said.get("events")) {
+        for (JsonNode event : spec.get("events")) {
             long time = event.get("t").asLong();
             int[] row = {event.get("id").asInt(), event.get("kind").asText().charAt(0), event.get("value").asInt()};
             try (SharedBufferAccessor<int[]> accessor = buffer.getAccessor()) {
@@ -159,13 +159,13 @@ public class FlinkCepWorker {
         return step.has("gap") ? made.within(Duration.ofMillis(step.get("gap").asLong()), WithinType.PREVIOUS_AND_CURRENT) : made;
     }
 
-    static AfterMatchSkipStrategy skip(JsonNode said) {
-        if (said.isObject()) {
-            return said.has("to_first")
-                    ? AfterMatchSkipStrategy.skipToFirst(said.get("to_first").asText())
-                    : AfterMatchSkipStrategy.skipToLast(said.get("to_last").asText());
+    static AfterMatchSkipStrategy skip(JsonNode spec) {
+        if (spec.isObject()) {
+            return spec.has("to_first")
+                    ? AfterMatchSkipStrategy.skipToFirst(spec.get("to_first").asText())
+                    : AfterMatchSkipStrategy.skipToLast(spec.get("to_last").asText());
         }
-        return switch (said.asText()) {
+        return switch (spec.asText()) {
             case "to_next" -> AfterMatchSkipStrategy.skipToNext();
             case "past_last" -> AfterMatchSkipStrategy.skipPastLastEvent();
             default -> AfterMatchSkipStrategy.noSkip();

@@ -13,7 +13,7 @@ from millrace.errors import DefinitionError
 from millrace.patterns.sql import aggregates, scalars
 from millrace.patterns.sql.aggregates import PAIR_REDUCTIONS, REDUCTIONS
 from millrace.patterns.sql.conditionals import compile_conditional
-from millrace.patterns.sql.match_context import CompiledExpression, MatchContext
+from millrace.patterns.sql.match_context import CompiledExpression, ExpressionFunction, MatchContext
 from millrace.patterns.sql.scalars import STRICT_FUNCTIONS, ValueType
 
 _AGGREGATE_ARGUMENTS = ("this", "expression", "separator")
@@ -30,6 +30,24 @@ class MappingQuery:
     kind: str
     variables: VariableSet
     offset: int = 0
+
+
+@dataclass(frozen=True)
+class _SortKey:
+    """One expression of ORDER BY in an aggregate."""
+
+    evaluate: ExpressionFunction
+    is_descending: bool
+    nulls_first: bool
+
+    def sort(self, context: MatchContext, places: list[int]) -> list[int]:
+        """The rows by the value of the expression. Stable, so the last key of several is sorted by first."""
+        found = {at: self.evaluate(context, at) for at in places}
+        with_value = sorted(
+            (at for at in places if found[at] is not None), key=found.__getitem__, reverse=self.is_descending
+        )
+        without = [at for at in places if found[at] is None]
+        return without + with_value if self.nulls_first else with_value + without
 
 
 @dataclass
@@ -169,35 +187,15 @@ class ExpressionCompiler:
         if isinstance(node, exp.Filter):
             condition = self.compile(node.expression.this, inside=True, final=final)
             node = node.this
-        scalars.check_arguments(
-            node,
-            {
-                name: argument
-                for name, argument in node.args.items()
-                if argument and name not in _AGGREGATE_ARGUMENTS
-            },
-        )
-        argument_node, unique, order = _split_argument(node)
+        rest = {
+            name: value for name, value in node.args.items() if value and name not in _AGGREGATE_ARGUMENTS
+        }
+        scalars.check_arguments(node, rest)
+        argument, is_distinct, order = _split_argument(node)
         variables = self._common_variables(node)
         self.queries.append(MappingQuery("whole" if _uses_classifier(node) else "all", variables))
-        star = (
-            argument_node is None
-            or isinstance(argument_node, exp.Star)
-            or isinstance(argument_node.this, exp.Star)
-        )
-        value = (
-            CompiledExpression(lambda _context, _at: True, pl.Boolean())
-            if star or argument_node is None
-            else self.compile(argument_node, inside=True, final=final)
-        )
-        keys = [
-            (
-                self.compile(one.this, inside=True, final=final).evaluate,
-                bool(one.args.get("desc")),
-                bool(one.args.get("nulls_first")),
-            )
-            for one in order
-        ]
+        value = self._compile_argument(argument, final=final)
+        keys = [self._compile_sort_key(one, final=final) for one in order]
         other = (
             self.compile(node.expression, inside=True, final=final) if type(node) in PAIR_REDUCTIONS else None
         )
@@ -206,32 +204,32 @@ class ExpressionCompiler:
             places = list(context.all_rows(variables, final=final))
             if condition is not None:
                 places = [at for at in places if condition.evaluate(context, at)]
-            for key, descending, nulls_first in reversed(keys):
-                found = {at: key(context, at) for at in places}
-                with_value = sorted(
-                    (at for at in places if found[at] is not None), key=found.__getitem__, reverse=descending
-                )
-                unknown = [at for at in places if found[at] is None]
-                places = unknown + with_value if nulls_first else with_value + unknown
+            for key in reversed(keys):
+                places = key.sort(context, places)
             values = [value.evaluate(context, at) for at in places]
-            if other is not None:
-                pairs = [
-                    (one, by)
-                    for one, at in zip(values, places, strict=True)
-                    if (by := other.evaluate(context, at)) is not None
-                ]
-                return PAIR_REDUCTIONS[type(node)](pairs) if pairs else None
-            values = list(dict.fromkeys(values)) if unique else values
-            if isinstance(node, exp.GroupConcat):
-                return aggregates.join_texts(
-                    values, node.args["separator"].this if node.args.get("separator") else ""
-                )
-            return REDUCTIONS[type(node)](values)
+            if other is None:
+                return _reduce(node, list(dict.fromkeys(values)) if is_distinct else values)
+            others = [other.evaluate(context, at) for at in places]
+            pairs = [(one, by) for one, by in zip(values, others, strict=True) if by is not None]
+            return PAIR_REDUCTIONS[type(node)](pairs) if pairs else None
 
-        dtype = (
-            pl.String() if isinstance(node, exp.GroupConcat) else aggregates.type_of(type(node), value.dtype)
+        is_text = isinstance(node, exp.GroupConcat)
+        return CompiledExpression(
+            aggregate, pl.String() if is_text else aggregates.type_of(type(node), value.dtype)
         )
-        return CompiledExpression(aggregate, dtype)
+
+    def _compile_argument(self, argument: exp.Expr | None, *, final: bool) -> CompiledExpression:
+        """The argument of an aggregate; without one, or with `*`, every row counts."""
+        if argument is None or isinstance(argument, exp.Star) or isinstance(argument.this, exp.Star):
+            return CompiledExpression(lambda _context, _at: True, pl.Boolean())
+        return self.compile(argument, inside=True, final=final)
+
+    def _compile_sort_key(self, node: exp.Expr, *, final: bool) -> _SortKey:
+        return _SortKey(
+            self.compile(node.this, inside=True, final=final).evaluate,
+            bool(node.args.get("desc")),
+            bool(node.args.get("nulls_first")),
+        )
 
     def _compile_scalar(self, node: exp.Expr, *, inside: bool, final: bool) -> CompiledExpression:
         special = compile_conditional(self, node, inside=inside, final=final)
@@ -287,6 +285,14 @@ class ExpressionCompiler:
                 f"{node.sql()} reads rows of several variables at once; use a navigation for each variable"
             )
         return found.pop() if found else None
+
+
+def _reduce(node: exp.Expr, values: list[Any]) -> Any:
+    if isinstance(node, exp.GroupConcat):
+        return aggregates.join_texts(
+            values, node.args["separator"].this if node.args.get("separator") else ""
+        )
+    return REDUCTIONS[type(node)](values)
 
 
 def _is_variable_name(node: exp.Expr) -> bool:
