@@ -1,4 +1,4 @@
-"""What leaves a job of panes that replace others, and what is left of rows that are told one by one."""
+"""The panes that leave a job when they replace others, and the net changes of rows that are shown one by one."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ class Reading:
 @dataclass
 class Call:
     key: str
-    what: str
+    label: str
 
 
 READINGS, CALLS = mr.Topic("input.readings", Reading), mr.Topic("analytics.calls", Call)
@@ -26,14 +26,14 @@ READINGS, CALLS = mr.Topic("input.readings", Reading), mr.Topic("analytics.calls
 class Reminder(mr.Processor):
     """Sets a timer 10 s after each row."""
 
-    outputs: ClassVar[dict[str, type]] = {"what": str}
+    outputs: ClassVar[dict[str, type]] = {"label": str}
 
     def process(self, row: dict[str, Any], ctx: mr.Context) -> None:
-        ctx.emit(what="row")
+        ctx.emit(label="row")
         ctx.set_timer("later", row["event_time"] + 10_000)
 
     def on_timer(self, ctx: mr.Context, name: str) -> None:
-        ctx.emit(what=name)
+        ctx.emit(label=name)
 
 
 @pytest.mark.parametrize("on", ["model", "engine"])
@@ -45,5 +45,5 @@ def test_calls_follow_event_time_and_timers_fire_though_no_row_comes(on: testing
         script.events(*({"key": "a", "event_time": at * 1000} for at in rows))
         script.watermark(watermark)
         script.restart()
-        seen.append([(pane["event_time"] // 1000, pane["what"]) for pane in script.panes()])
+        seen.append([(pane["event_time"] // 1000, pane["label"]) for pane in script.panes()])
     assert seen == [[], [(5, "row"), (15, "later")], [(20, "row")], [(30, "later")]]
