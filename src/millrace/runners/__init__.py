@@ -63,7 +63,53 @@ def run(
 
     `report` is called after each batch. Settings come from `millrace.toml` and the environment unless given; `options` change single ones: `log_url=`, `run_name=`, `spark_master=`.
     """
-    from millrace.config import Settings, load
+    from millrace.config import load
+
+    _check_arguments(jobs, settings=settings, retry=retry, reset=reset, migrate=migrate, restore=restore)
+    chosen = (settings or load()).with_options(run_on=on, **options)
+    from millrace.runners.late_warning import LateRowMonitor
+    from millrace.runners.stalled_watermark import StalledWatermarkMonitor
+    from millrace.runners.state.evolution import StateChanges
+
+    late_rows, stalled_watermark = LateRowMonitor(jobs, chosen), StalledWatermarkMonitor(time.monotonic)
+
+    def handle_report(batch: BatchReport) -> None:
+        late_rows.add(batch.counts)
+        stalled_watermark.update(batch)
+        report(batch)
+
+    run_jobs = _run_locally if chosen.run.on == "local" else _run_on_spark
+    try:
+        run_jobs(
+            jobs,
+            handle_report,
+            settings=chosen,
+            until_caught_up=until_caught_up,
+            retry=retry,
+            state_changes=StateChanges(reset, migrate or {}),
+            restore=None if restore is None else Path(restore),
+            take_over=take_over,
+        )
+    except SystemExit as error:
+        raise RunFailed(
+            f"code of a job, or of a library that it uses, ended the process (SystemExit: {error.code}), so the run stopped before its end; raise an exception instead, then run it again"
+        ) from error
+    finally:
+        late_rows.close()
+        stalled_watermark.close()
+
+
+def _check_arguments(
+    jobs: Sequence[Job],
+    *,
+    settings: object,
+    retry: Sequence[str],
+    reset: Sequence[str],
+    migrate: object,
+    restore: object,
+) -> None:
+    """Refuses wrong arguments of `run` in one line each."""
+    from millrace.config import Settings
     from millrace.stream import Job
     from millrace.values.calls import require_names, require_type
 
@@ -81,76 +127,35 @@ def run(
         raise DefinitionError(
             f"two jobs are named {', '.join(sorted(twice))}; names keep the state of jobs apart, so give each its own"
         )
-    chosen = (settings or load()).with_options(run_on=on, **options)
-    from millrace.runners.late_warning import LateRowMonitor
-    from millrace.runners.stalled_watermark import StalledWatermarkMonitor
-    from millrace.runners.state.evolution import StateChanges
 
-    late_rows, stalled_watermark = LateRowMonitor(jobs, chosen), StalledWatermarkMonitor(time.monotonic)
 
-    def handle_report(batch: BatchReport) -> None:
-        late_rows.add(batch.counts)
-        stalled_watermark.update(batch)
-        report(batch)
+def _run_locally(jobs: Sequence[Job], report: Callable[[BatchReport], None], **options: Any) -> None:
+    from millrace.runners.local import Hooks, run_local
 
-    state_changes, savepoint = StateChanges(reset, migrate or {}), None if restore is None else Path(restore)
-    try:
-        match chosen.run.on:
-            case "local":
-                from millrace.runners.local import Hooks, run_local
+    hooks = Hooks(
+        report=lambda results: report(
+            BatchReport(results.counts, results.watermarks, results.holds, results.quarantined)
+        )
+    )
+    run_local(jobs, hooks=hooks, **options)
 
-                hooks = Hooks(
-                    report=lambda results: handle_report(
-                        BatchReport(results.counts, results.watermarks, results.holds, results.quarantined)
-                    )
-                )
-                run_local(
-                    jobs,
-                    settings=chosen,
-                    until_caught_up=until_caught_up,
-                    hooks=hooks,
-                    retry=retry,
-                    state_changes=state_changes,
-                    restore=savepoint,
-                    take_over=take_over,
-                )
-            case "spark":
-                if importlib.util.find_spec("pyspark") is None:
-                    raise ComponentMissing(
-                        "on='spark' needs PySpark, which is not installed; run: pip install 'millrace[spark]'"
-                    )
-                from millrace.engine.progress import WatermarkHold
-                from millrace.runners import spark
 
-                stopped: set[str] = set()
+def _run_on_spark(jobs: Sequence[Job], report: Callable[[BatchReport], None], **options: Any) -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise ComponentMissing(
+            "on='spark' needs PySpark, which is not installed; run: pip install 'millrace[spark]'"
+        )
+    from millrace.engine.progress import WatermarkHold
+    from millrace.runners import spark
 
-                def handle_child_report(message: dict[str, Any]) -> None:
-                    for job in message["quarantined"].keys() - stopped:
-                        stopped.add(job)
-                        _log.error(
-                            "job %s is under quarantine: %s; the other jobs go on",
-                            job,
-                            message["quarantined"][job],
-                        )
-                    holds = {name: WatermarkHold(**hold) for name, hold in message["holds"].items()}
-                    handle_report(
-                        BatchReport(message["counts"], message["watermarks"], holds, message["quarantined"])
-                    )
+    stopped: set[str] = set()
 
-                spark.run(
-                    jobs,
-                    settings=chosen,
-                    until_caught_up=until_caught_up,
-                    report=handle_child_report,
-                    retry=retry,
-                    state_changes=state_changes,
-                    restore=savepoint,
-                    take_over=take_over,
-                )
-    except SystemExit as error:
-        raise RunFailed(
-            f"code of a job, or of a library that it uses, ended the process (SystemExit: {error.code}), so the run stopped before its end; raise an exception instead, then run it again"
-        ) from error
-    finally:
-        late_rows.close()
-        stalled_watermark.close()
+    def handle_message(message: dict[str, Any]) -> None:
+        for job in message["quarantined"].keys() - stopped:
+            stopped.add(job)
+            reason = message["quarantined"][job]
+            _log.error("job %s is under quarantine: %s; the other jobs go on", job, reason)
+        holds = {name: WatermarkHold(**hold) for name, hold in message["holds"].items()}
+        report(BatchReport(message["counts"], message["watermarks"], holds, message["quarantined"]))
+
+    spark.run(jobs, report=handle_message, **options)
