@@ -288,21 +288,7 @@ class Nfa:
         )
         turn_context = PartContext(until_predicates, part.inner, part.loop_gap, forbidden_after=after)
         if part.most is None:
-            turn = self._add_state()
-            end_turn = _memoize(
-                lambda _nots, guard: (
-                    turn if guard is None else self._add_state(proceeds=[(negate(guard), turn)])
-                )
-            )
-            turn.proceeds = [
-                (
-                    ALWAYS,
-                    self._build_parts(
-                        part.parts, 0, (), None, end_turn, replace(turn_context, also=(following((), None),))
-                    ),
-                )
-            ]
-            target, more = end_turn, 0
+            target, more = self._build_endless_turns(part, following, turn_context), 0
         else:
             target, more = following, part.most - part.least
         for number in range(more + part.least - 1):
@@ -326,6 +312,18 @@ class Nfa:
             target,
             PartContext(until_predicates, context.contiguity or CONTIGUITY[part.link], gap, also, after),
         )
+
+    def _build_endless_turns(
+        self, part: PatternPart, following: Continuation, turn_context: PartContext
+    ) -> Continuation:
+        """The turns of a group without limit: each ends in one state that begins another turn, or leaves the group."""
+        turn = self._add_state()
+        end_turn = _memoize(
+            lambda _nots, guard: turn if guard is None else self._add_state(proceeds=[(negate(guard), turn)])
+        )
+        context = replace(turn_context, also=(following((), None),))
+        turn.proceeds = [(ALWAYS, self._build_parts(part.parts, 0, (), None, end_turn, context))]
+        return end_turn
 
     def _skip_group(
         self,

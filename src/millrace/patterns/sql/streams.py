@@ -25,6 +25,30 @@ def result_schema(
 ) -> pl.Schema:
     """The schema of the results; refuses row patterns that do not fit the rows or, on an `endless` stream, can never be decided."""
     compiled = CompiledPattern(rows, schema, TIME)
+    _check_stream(rows, compiled, keys, endless=endless)
+    measures = {name: expression.dtype for name, (expression, _) in compiled.measures.items()}
+    reserved = [name for name in measures if name in keys or name in panes.COLUMNS or name == TIME]
+    if reserved:
+        raise DefinitionError(
+            f"a measure cannot be named {reserved[0]!r}: the result has that column already"
+        )
+    if not measures and not rows.all_rows:
+        raise DefinitionError(
+            "match_recognize() without measures has no result columns; give some, such as measures={'n': 'COUNT(*)'}"
+        )
+    others = (
+        {name: dtype for name, dtype in schema.items() if name not in (*keys, *measures, TIME)}
+        if rows.all_rows
+        else {}
+    )
+    return pl.Schema(
+        {**{key: schema[key] for key in keys}, **measures, **others, TIME: pl.Int64(), **panes.COLUMNS}
+    )
+
+
+def _check_stream(
+    rows: RowPattern, compiled: CompiledPattern, keys: tuple[str, ...], *, endless: bool
+) -> None:
     if rows.span is None:
         raise DefinitionError(
             f"the row pattern {rows.text} has no bound, so on a stream rows would be kept for ever; add within='1m', in SQL WITHIN INTERVAL '1' MINUTE"
@@ -45,24 +69,6 @@ def result_schema(
         raise DefinitionError(
             f"ORDER BY {', '.join(one.column for one in rows.order)}: rows of a stream come in order of {TIME}; leave it out"
         )
-    measures = {name: expression.dtype for name, (expression, _) in compiled.measures.items()}
-    reserved = [name for name in measures if name in keys or name in panes.COLUMNS or name == TIME]
-    if reserved:
-        raise DefinitionError(
-            f"a measure cannot be named {reserved[0]!r}: the result has that column already"
-        )
-    if not measures and not rows.all_rows:
-        raise DefinitionError(
-            "match_recognize() without measures has no result columns; give some, such as measures={'n': 'COUNT(*)'}"
-        )
-    others = (
-        {name: dtype for name, dtype in schema.items() if name not in (*keys, *measures, TIME)}
-        if rows.all_rows
-        else {}
-    )
-    return pl.Schema(
-        {**{key: schema[key] for key in keys}, **measures, **others, TIME: pl.Int64(), **panes.COLUMNS}
-    )
 
 
 def to_panes(results: Sequence[ResultRow], matcher: RowPatternMatcher, schema: pl.Schema) -> pl.DataFrame:
