@@ -72,10 +72,10 @@ def test_a_crash_does_to_each_job_what_its_delivery_allows(log: Log, tmp_path: P
     assert set(most) <= set(exact)
     if place == "computed":
         assert least == exact
-        assert 0 < len(exact) - len(most) <= 60, "what the batch would have said is lost"
+        assert 0 < len(exact) - len(most) <= 60, "the results of the batch are lost"
     else:
         assert most == exact
-        assert 0 < (least - exact).total() <= 60, "what the batch had said is said again"
+        assert 0 < (least - exact).total() <= 60, "the results of the batch are written again"
 
 
 @pytest.mark.slow

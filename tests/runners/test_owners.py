@@ -157,7 +157,7 @@ def test_a_run_that_was_killed_while_it_took_over_stops_the_one_before_when_it_s
     fill(log, 40_000, 1_000)
     run_local([good()], settings=second, until_caught_up=True)
     assert len(written(log, GOOD)) > len(before)
-    assert log.end_offsets(OWNERS) == {0: 3}, "claimed twice, and once said that the first one is stopped"
+    assert log.end_offsets(OWNERS) == {0: 3}, "two claims, and one record that the first owner is stopped"
 
 
 @pytest.mark.parametrize("place", ["restoring", "claimed"])

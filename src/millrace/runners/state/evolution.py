@@ -64,24 +64,7 @@ def evolve(
     for job in (job for job in old_identity.jobs if job not in names and states):
         _log.warning("job %s has left: its state goes", job)
     new_jobs = {*state_changes.reset} | {name for name in names if name not in old_identity.jobs}
-    for operator in plan.operators:
-        old_fingerprint = old_identity.operators.get(operator.id)
-        continuing_jobs = [job for job in operator.jobs if job not in new_jobs]
-        if (
-            continuing_jobs
-            and old_fingerprint is None
-            and any(id.split("/")[0] in operator.jobs for id in old_identity.operators)
-        ):
-            raise StateMismatch(
-                _describe_refusal(location, operator.id, "is new in a job that has state", continuing_jobs[0])
-            )
-        if (
-            continuing_jobs
-            and old_fingerprint is not None
-            and not {*operator.jobs} & {*state_changes.migrate}
-            and (difference := fingerprints.find_difference(old_fingerprint, operator))
-        ):
-            raise StateMismatch(_describe_refusal(location, operator.id, difference, continuing_jobs[0]))
+    _refuse_changed_operators(old_identity, plan, new_jobs, state_changes, location)
     dropped_operators = {o.id for o in plan.operators if {*o.jobs} <= new_jobs}
     present = _latest_event_time(states)
     births = {job: at for job, at in old_identity.births.items() if job in names and job not in new_jobs}
@@ -129,6 +112,30 @@ def evolve(
     for operator, adaptation in adaptations.items():
         kept_states = adapt_state(operator, adaptation, kept_states)
     return EvolvedState(identity, redistribute(plan, kept_states))
+
+
+def _refuse_changed_operators(
+    old_identity: Identity, plan: Plan, new_jobs: set[str], state_changes: StateChanges, location: str
+) -> None:
+    """Refuses operators of continuing jobs whose state does not fit, unless a function migrates it."""
+    for operator in plan.operators:
+        old_fingerprint = old_identity.operators.get(operator.id)
+        continuing_jobs = [job for job in operator.jobs if job not in new_jobs]
+        if (
+            continuing_jobs
+            and old_fingerprint is None
+            and any(id.split("/")[0] in operator.jobs for id in old_identity.operators)
+        ):
+            raise StateMismatch(
+                _describe_refusal(location, operator.id, "is new in a job that has state", continuing_jobs[0])
+            )
+        if (
+            continuing_jobs
+            and old_fingerprint is not None
+            and not {*operator.jobs} & {*state_changes.migrate}
+            and (difference := fingerprints.find_difference(old_fingerprint, operator))
+        ):
+            raise StateMismatch(_describe_refusal(location, operator.id, difference, continuing_jobs[0]))
 
 
 def _describe_refusal(location: str, operator: str, difference: str, job: str) -> str:
