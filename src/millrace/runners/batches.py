@@ -168,50 +168,53 @@ def plan_batch_end(
     """
     ids = _read_topic_ids(log, start.topics)
     recreated = Offsets({}, 0, ids=ids).recreated_topics(start)
-    for topic in sorted(recreated) if on_data_loss == "fail" else ():
-        raise OffsetGone(
-            f"{topic} was made anew since it was read, so what was read of it tells nothing about what it holds now: {DATA_LOSS_REMEDY}"
-        )
     ends = {topic: log.end_offsets(topic) for topic in start.topics}
     waiting = {
         (t, p): end - start.topics[t].get(p, 0)
         for t, partitions in ends.items()
         for p, end in partitions.items()
     }
-    recreated_partitions = {
-        topic_partition: count
-        for topic_partition, count in waiting.items()
-        if topic_partition[0] in recreated
+    if on_data_loss == "fail":
+        _refuse_recreated_topics(recreated, ends, waiting)
+    known = {partition: count for partition, count in waiting.items() if partition[0] not in recreated}
+    known = _limit_counts(known, alignment or WatermarkAlignment(), limit)
+    counts = waiting | known
+    topics = {
+        t: {p: start.topics[t].get(p, 0) + counts[t, p] for p in partitions} for t, partitions in ends.items()
     }
-    waiting = {
-        topic_partition: count
-        for topic_partition, count in waiting.items()
-        if topic_partition not in recreated_partitions
-    }
+    return Offsets(topics, max(now, start.clock), bounded, {**start.ids, **ids})
+
+
+def _refuse_recreated_topics(
+    recreated: Collection[str], ends: Mapping[str, Mapping[int, int]], waiting: Mapping[TopicPartition, int]
+) -> None:
+    """Raises `OffsetGone` for topics with another id than before, and for those that end before what was already read."""
+    for topic in sorted(recreated):
+        raise OffsetGone(
+            f"{topic} was made anew since it was read, so what was read of it tells nothing about what it holds now: {DATA_LOSS_REMEDY}"
+        )
     for (topic, partition), count in waiting.items():
-        if count < 0 and on_data_loss == "fail":
+        if count < 0:
             raise OffsetGone(
                 f"{topic}[{partition}] ends at {ends[topic][partition]}, before what was already read; it was made anew: {DATA_LOSS_REMEDY}"
             )
-    too_far = (alignment or WatermarkAlignment()).find_too_far_ahead(
-        {topic_partition for topic_partition, count in waiting.items() if count}
-    )
-    waiting = {
-        topic_partition: 0 if topic_partition in too_far else count
-        for topic_partition, count in waiting.items()
+
+
+def _limit_counts(
+    waiting: Mapping[TopicPartition, int], alignment: WatermarkAlignment, limit: int | None
+) -> dict[TopicPartition, int]:
+    """How many records to read of each partition: none where it is too far ahead, and in proportion where there are more than `limit`.
+
+    Example: limit 100, and 300, 100 and 0 records wait. 75, 25 and 0 are read, so that partitions keep step in event time.
+    """
+    too_far = alignment.find_too_far_ahead({partition for partition, count in waiting.items() if count})
+    counts = {partition: 0 if partition in too_far else count for partition, count in waiting.items()}
+    total = sum(count for count in counts.values() if count > 0)
+    if limit is None or total <= limit:
+        return counts
+    return {
+        partition: -(-count * limit // total) if count > 0 else count for partition, count in counts.items()
     }
-    total = sum(count for count in waiting.values() if count > 0)
-    if limit is not None and total > limit:
-        waiting = {
-            topic_partition: -(-count * limit // total) if count > 0 else count
-            for topic_partition, count in waiting.items()
-        }
-    waiting |= recreated_partitions
-    topics = {
-        t: {p: start.topics[t].get(p, 0) + waiting[t, p] for p in partitions}
-        for t, partitions in ends.items()
-    }
-    return Offsets(topics, max(now, start.clock), bounded, {**start.ids, **ids})
 
 
 def plan_ranges(
