@@ -41,6 +41,7 @@ def in_slots(engine: OnEngine, made: OnEngine) -> OnEngine:
         clear_cache()
         saved = adapt_savepoint(file, made.engine.plan, StateChanges())
         made.engine.states = {place: _at_hand(state) for place, state in saved.states.items()}
+    made.end_offsets = engine.end_offsets
     assert saved.identity.slots == made.engine.plan.slots
     return made
 

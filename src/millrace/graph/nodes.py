@@ -154,7 +154,7 @@ class SideOutput(Node):
         """What comes out of it."""
         if self.output == TIMEOUTS:
             return Description("timeouts: partial matches whose time was over")
-        return Description(f"{self.output}: what the operator says besides its results")
+        return Description(f"{self.output}: what the operator emits besides its results")
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,7 +66,7 @@ class MatchRules(graph.Operation):
 
     def _answers(self) -> Iterator[tuple[str, str]]:
         yield "what", f"{', '.join([MATCH_STEPS, MATCH_TIMES, *self.show])} {self.by}"
-        yield "where", "sequences of events that the rules say, each from its own event time on"
+        yield "where", "sequences of events that the rules describe, each from its own event time on"
         yield "when", graph.IN_ORDER
         yield "lateness", "a row or a rule behind the watermark is refused"
 
