@@ -11,7 +11,8 @@ import polars as pl
 
 from millrace.durations import END_OF_STREAM
 from millrace.patterns import Pattern
-from millrace.patterns.cep.matcher import MATCH, STEP, Matcher
+from millrace.patterns.cep.matcher import Matcher
+from millrace.values.columns import MATCH_NUMBER, STEP
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "concepts" / "patterns"
@@ -64,7 +65,7 @@ def matches(pattern: Pattern, given: list[Event]) -> list[list[tuple[int, str]]]
     )
     return [
         list(zip(part["number"], part[STEP], strict=True))
-        for part in found.partition_by(MATCH, maintain_order=True)
+        for part in found.partition_by(MATCH_NUMBER, maintain_order=True)
     ]
 
 

@@ -24,6 +24,7 @@ from millrace.stream import Stream
 from millrace.topics import SYSTEM_COLUMNS
 from millrace.values import expressions
 from millrace.values.calls import NoSuchMethod, explain_errors, require_type
+from millrace.values.columns import RIGHT_SUFFIX
 
 if TYPE_CHECKING:
     from millrace.graph.build.table import Table
@@ -76,7 +77,7 @@ class Keyed(AggregationMethods):
         *,
         how: JoinType = "inner",
         within: tuple[Duration, Duration] | None = None,
-        suffix: str = "_right",
+        suffix: str = RIGHT_SUFFIX,
     ) -> Stream:
         """Pairs each row of this stream with each row of the other that has the same key in the same window.
 

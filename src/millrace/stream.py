@@ -32,6 +32,7 @@ from millrace.values.calls import (
     require_choice,
     require_type,
 )
+from millrace.values.columns import ALL_ROWS
 from millrace.watermarks import IngestionTime, Punctuation, Watermark, bounded
 from millrace.windows import WindowFn
 
@@ -217,7 +218,7 @@ class Stream(AggregationMethods):
 
         All partial results come to one slot; what an aggregate keeps must fit there.
         """
-        rows = self._with_node(stateless.group_all_rows(self.node)).group_by(graph.ALL_ROWS)
+        rows = self._with_node(stateless.group_all_rows(self.node)).group_by(ALL_ROWS)
         results = rows.aggregate(*unnamed, **aggregates_by_name)
         return results._with_node(stateless.drop_constant_key(results.node))
 

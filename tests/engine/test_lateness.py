@@ -10,6 +10,7 @@ from millrace import testing, windows
 from millrace.engine import lateness
 from millrace.engine.lateness import judge_sessions
 from millrace.testing.model.source import SourceEvent
+from millrace.values.columns import REPORTS_ERRORS
 
 GAP = windows.sessions(10)
 
@@ -68,14 +69,12 @@ def test_a_row_is_late_for_a_deduplication_when_its_copies_may_have_been_forgott
 
 
 def test_of_a_broadcast_row_one_slot_alone_reports_that_it_is_late() -> None:
-    behind = rows((9, 10, False), (8, 10, False)).with_columns(
-        pl.Series(lateness.REPORTS_ERRORS, [True, False])
-    )
+    behind = rows((9, 10, False), (8, 10, False)).with_columns(pl.Series(REPORTS_ERRORS, [True, False]))
     accepted, late = lateness.split_late(behind, lateness.is_behind())
     assert accepted.is_empty()
     assert late is not None
     assert late["event_time"].to_list() == [9]
-    assert lateness.REPORTS_ERRORS not in late.columns
+    assert REPORTS_ERRORS not in late.columns
 
 
 def judged(*times: int, watermark: int = 107) -> list[tuple[int, str]]:

@@ -107,9 +107,9 @@ NODES: dict[str, tuple[Callable[[], Stream], dict[str, Any]]] = {
             "keys": ["who"],
             "aggregates": [
                 {
-                    "name": "_left",
+                    "name": "_left_row",
                     "kind": "collect",
-                    "column": "_left",
+                    "column": "_left_row",
                     "fields": {
                         "_there": "Boolean",
                         "cell": "Int64",
@@ -119,9 +119,9 @@ NODES: dict[str, tuple[Callable[[], Stream], dict[str, Any]]] = {
                     },
                 },
                 {
-                    "name": "_right",
+                    "name": "_right_row",
                     "kind": "collect",
-                    "column": "_right",
+                    "column": "_right_row",
                     "fields": {"_there": "Boolean", "cell": "Int64"},
                 },
             ],

@@ -25,7 +25,7 @@ PATTERNS = [
     Mutant("patterns/cep/partial_matches.py", "if not (completed or waiting):", "if not completed:", "a match still waits when an event has ended the beginning before it"),
     Mutant("patterns/cep/partial_matches.py", "return StepOutcome([] if is_refused else continued,", "return StepOutcome(continued[:1] if is_refused else continued,", "what must not come stops only half of a match"),
     Mutant("patterns/cep/shared_buffer.py", "return old if seen else new", "return new", "the first event of a step is its last"),
-    Mutant("patterns/cep/matcher.py", ' | pl.col("_key").is_in(open_keys["_key"].to_list())', "", "keys in which a match has begun are passed over"),
+    Mutant("patterns/cep/matcher.py", " | pl.col(KEY_NUMBER).is_in(open_keys[KEY_NUMBER].to_list())", "", "keys in which a match has begun are passed over"),
     Mutant("patterns/cep/dfa.py", "is_open[alive[outside]], is_overdue[alive[is_late]] = True, True", "is_overdue[alive[is_late]] = True", "a match that the end of a batch cuts is forgotten"),
     Mutant("patterns/cep/dfa.py", "rows[goes_on] + 1, sets[goes_on]", "rows[goes_on] + 2, sets[goes_on]", "every other row is looked at"),
     Mutant("patterns/cep/dfa.py", "- times[starts[alive]] >= span", "- times[starts[alive]] > span", "the bound of a regular match is inside it"),

@@ -28,8 +28,8 @@ SLICES = [
     ),
     Mutant(
         "engine/operators/slices.py",
-        'pl.int_ranges("_end", pl.col("_last") + 1, self.window.every)',
-        'pl.int_ranges("_end", pl.col("_last"), self.window.every)',
+        "pl.int_ranges(END, pl.col(LAST_END) + 1, self.window.every)",
+        "pl.int_ranges(END, pl.col(LAST_END), self.window.every)",
         "the last window of a slice is left out",
     ),
     Mutant(
@@ -68,11 +68,11 @@ SLICES = [
     Mutant("engine/lateness.py", "grid.end_above(None if watermark is None else watermark - lateness)", "grid.end_above(watermark)", "lateness is ignored when rows are judged by the clock of earlier batches"),
     Mutant("engine/lateness.py", "grid.end_above(None if watermark is None else watermark - lateness)", "grid.end_above(None if watermark is None else watermark - lateness - 1)", "a row is refused one tick too late"),
     Mutant("engine/lateness.py", "grid.end_above(before.low_watermark) if fires_once else BEFORE_ALL", "BEFORE_ALL", "a window that showed its only pane takes rows"),
-    Mutant("engine/lateness.py", 'refused = frame.filter(pl.col("_from") > pl.col("_first"))', 'refused = frame.filter(pl.col("_from") > grid.last_end(pl.col("_slice")))', "a row that only some of its windows refuse is not reported"),
-    Mutant("engine/lateness.py", 'accepted = frame.filter(pl.col("_from") <= last)', 'accepted = frame.filter(pl.col("_from") < last)', "a row that only its last window takes is lost"),
-    Mutant("engine/lateness.py", 'pl.when(pl.col("_late") > pl.col("_first")).then(pl.lit("late"))', 'pl.when(pl.col("_late") >= pl.col("_first")).then(pl.lit("late"))', "a row of a closed window is called late"),
-    Mutant("engine/lateness.py", '- pl.col("_first")) // every', '- pl.col("_first")) // every + 1', "one window too many is reported missing"),
-    Mutant("engine/routing.py", 'grid.first_end(pl.col("_clock") - (delay + operator.node.lateness))', 'grid.first_end(pl.col("_clock"))', "delay and lateness are ignored within a batch"),
+    Mutant("engine/lateness.py", "refused = frame.filter(pl.col(FIRST_OPEN_END) > pl.col(FIRST_END))", "refused = frame.filter(pl.col(FIRST_OPEN_END) > grid.last_end(pl.col(SLICE)))", "a row that only some of its windows refuse is not reported"),
+    Mutant("engine/lateness.py", "accepted = frame.filter(pl.col(FIRST_OPEN_END) <= last)", "accepted = frame.filter(pl.col(FIRST_OPEN_END) < last)", "a row that only its last window takes is lost"),
+    Mutant("engine/lateness.py", 'pl.when(pl.col(LATE_UNTIL) > pl.col(FIRST_END)).then(pl.lit("late"))', 'pl.when(pl.col(LATE_UNTIL) >= pl.col(FIRST_END)).then(pl.lit("late"))', "a row of a closed window is called late"),
+    Mutant("engine/lateness.py", "- pl.col(FIRST_END)) // every", "- pl.col(FIRST_END)) // every + 1", "one window too many is reported missing"),
+    Mutant("engine/routing.py", "grid.first_end(pl.col(CLOCK) - (delay + operator.node.lateness))", "grid.first_end(pl.col(CLOCK))", "delay and lateness are ignored within a batch"),
     Mutant(
         "engine/source.py",
         "clock.cum_max().forward_fill()",
@@ -126,7 +126,7 @@ SLICES = [
     Mutant("engine/progress.py", "return max((watermark for watermark in watermarks.values()", "return min((watermark for watermark in watermarks.values()", "when all are idle, the slowest decides"),
     # firing
     Mutant("engine/operators/emit.py", 'settled = 0 if values.timing == "early" else 1', "settled = 1", "early panes are counted as settled"),
-    Mutant("engine/operators/emit.py", 'pl.col("_shown") + 1', 'pl.col("_shown")', "the index of panes does not grow"),
+    Mutant("engine/operators/emit.py", "pl.col(PANE_COUNT) + 1", "pl.col(PANE_COUNT)", "the index of panes does not grow"),
     Mutant(
         "engine/operators/emit.py",
         "pl.col(column).fill_null(had_value.cast(pl.Int64))",
@@ -166,7 +166,7 @@ SLICES = [
         "if additions.height < rows.height:",
         "retractions are left out where they were asked for",
     ),
-    Mutant("engine/operators/emit.py", 'settled = pl.lit(-1, pl.Int64) if self.timing == "early" else pl.col("_settled")', 'settled = pl.col("_settled")', "early panes have a settled index"),
+    Mutant("engine/operators/emit.py", 'settled = pl.lit(-1, pl.Int64) if self.timing == "early" else pl.col(SETTLED_COUNT)', "settled = pl.col(SETTLED_COUNT)", "early panes have a settled index"),
     # chains
     Mutant(
         "engine/operators/chained.py",
@@ -176,7 +176,7 @@ SLICES = [
     ),
     Mutant("engine/operators/chained.py", "return min(known) if old_watermark is None else max(old_watermark, min(known))", "return max(known) if old_watermark is None else max(old_watermark, max(known))", "the fastest of the operators before decides"),
     Mutant("engine/operators/chained.py", "if len(known) < len(upstream):", "if not known:", "an operator before that has no watermark yet does not count"),
-    Mutant("engine/operators/chained.py", 'partials.filter(pl.col("_n") > 0)', "partials", "groups of which nothing is left are shown"),
+    Mutant("engine/operators/chained.py", "partials.filter(pl.col(PARTIAL_ROWS) > 0)", "partials", "groups of which nothing is left are shown"),
     Mutant("engine/operators/chained.py", 'if timing == "early" and not node.same_window:', "if False:", "another windowing shows panes early"),
     Mutant("engine/operators/partials.py", "type(aggregate) is Count and aggregate.column is None", "type(aggregate) is Count", "values that are null are counted where panes are"),
     Mutant("engine/operators/chained.py", 'return before if timing == "on_time" else', 'return before if timing == "late" else', "on time only touched groups are shown"),
@@ -190,7 +190,7 @@ SLICES = [
     Mutant("engine/state.py", "merged = layout.merge(concat_frames([c.frame for c in same_level]))", "merged = layout.merge(concat_frames([c.frame for c in same_level[1:]]))", "merging chunks loses one"),
     Mutant("engine/state.py", 'layout.max_end.max().alias("high")', 'layout.max_end.min().alias("high")', "a chunk counts as old as its oldest row"),
     # partials and slots
-    Mutant("engine/operators/partials.py", 'return [pl.col("_n").sum(), *exprs]', 'return [pl.col("_n").max(), *exprs]', "merged partials forget how many rows they hold"),
+    Mutant("engine/operators/partials.py", "return [pl.col(PARTIAL_ROWS).sum(), *exprs]", "return [pl.col(PARTIAL_ROWS).max(), *exprs]", "merged partials forget how many rows they hold"),
     Mutant("engine/operators/partials.py", "else rows.sort(*ORDER)", "else rows.sort(*reversed(ORDER))", "the latest row is the one that came last"),
     Mutant("engine/routing.py", "slot = key_hash.key_groups(frame, keys).astype(np.int32) * slots // key_hash.KEY_GROUPS", "slot = key_hash.key_groups(frame, keys).astype(np.int32) % slots", "a slot holds key groups that are no range"),
     Mutant("engine/stage.py", "for target_slot, part in partition_by_slot(frame, list(next_route.operator.node.keys), plan.slots):", "for target_slot, part in partition_by_slot(frame, list(operator.node.keys), plan.slots):", "panes go to the slot of the key they had"),
@@ -240,5 +240,5 @@ SLICES = [
     ),
     Mutant("engine/operators/running_sums.py", "until = watermark if watermark >= END_OF_STREAM else watermark - window.size + 2 * window.every", "until = watermark if watermark >= END_OF_STREAM else watermark - window.size - window.every", "slices that go out of the running sums are not looked for"),
     Mutant("engine/operators/running_sums.py", 'table("odd").between(old_bound, watermark)', 'table("odd").between(LEAST, LEAST)', "what is infinite is forgotten"),
-    Mutant("engine/operators/running_sums.py", '.filter(pl.col("_n") > 0)', "", "windows without rows are shown where sums run along"),
+    Mutant("engine/operators/running_sums.py", ".filter(pl.col(PARTIAL_ROWS) > 0)", "", "windows without rows are shown where sums run along"),
 ]  # fmt: skip

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from millrace.errors import DefinitionError
+from millrace.values.columns import OFFSET, ROW_TIME, SOURCE
 
-ORDER = ("_t", "_src", "_off")
+ORDER = (ROW_TIME, SOURCE, OFFSET)
 """The order of rows: event time, then topic and partition, then offset."""
 
 

@@ -9,6 +9,7 @@ from millrace.graph import find_jobs
 from millrace.log import Log, Records
 from millrace.log.contract import pause
 from millrace.topics import Topic
+from millrace.values.columns import OFFSET
 
 BUILT_IN_TOPICS = "millrace.transit.topics"
 """The module in which topics are looked up by name."""
@@ -82,7 +83,7 @@ def _decode_events(topic: Topic, partition: int, records: Records) -> Iterator[d
     decoded = decode(topic, partition, records, panes=True)
     shown = [_describe_unreadable(partition, dead) for dead in decoded.dead.iter_rows(named=True)]
     for row in decoded.rows.iter_rows(named=True):
-        offset = row.pop("_off")
+        offset = row.pop(OFFSET)
         shown.append(
             {
                 "partition": partition,

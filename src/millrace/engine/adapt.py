@@ -26,9 +26,10 @@ from millrace.engine.state import SlotState
 from millrace.engine.trigger_state import FiringContext, NewRows
 from millrace.graph import Identity
 from millrace.triggers import AtWatermark
+from millrace.values.columns import DUE, END, FIRST_TIME, NEW_ROWS, SLICE, START, TRIGGER_STATE
 from millrace.windows import FOREVER
 
-_START_COLUMNS = {"slices": "_slice", "coming": "_slice", "odd": "_slice", "cells": "_start"}
+_START_COLUMNS = {"slices": SLICE, "coming": SLICE, "odd": SLICE, "cells": START}
 """Tables of rows that windows are made of, and where the last of their windows starts."""
 
 
@@ -190,11 +191,13 @@ def _restart_cells(
             separators=(",", ":"),
         )
 
-    start = pl.when(pl.col("_start") == FOREVER[0]).then(pl.col("_first")).otherwise(pl.col("_start"))
-    windows = cells.select("_trigger", "_new", start.alias("start"), (pl.col("_end") <= time).alias("passed"))
+    start = pl.when(pl.col(START) == FOREVER[0]).then(pl.col(FIRST_TIME)).otherwise(pl.col(START))
+    windows = cells.select(
+        TRIGGER_STATE, NEW_ROWS, start.alias("start"), (pl.col(END) <= time).alias("passed")
+    )
     return cells.with_columns(
-        pl.Series("_trigger", [restart(*row) for row in windows.iter_rows()], pl.String),
-        pl.lit(BEFORE_ALL, pl.Int64).alias("_due"),
+        pl.Series(TRIGGER_STATE, [restart(*row) for row in windows.iter_rows()], pl.String),
+        pl.lit(BEFORE_ALL, pl.Int64).alias(DUE),
     )
 
 

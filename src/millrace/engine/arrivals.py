@@ -16,6 +16,7 @@ from millrace.engine.exchange import Block, Body, SourcePartition
 from millrace.engine.lag_estimate import LagReport, watermarks_of_rows
 from millrace.engine.plan import Operator
 from millrace.engine.progress import PartitionReport, PartitionWatermark, Progress
+from millrace.values.columns import CLOCK, PARTITION, ROW_INDEX, TOPIC, WATERMARK
 from millrace.watermarks import Percentile, Watermark
 
 
@@ -91,7 +92,7 @@ def learned_watermarks(
     frame: pl.DataFrame, channel: str, reports: Mapping[str, PartitionReport], progress: Progress
 ) -> pl.Expr:
     """The watermark at each row of a source whose delay is learned."""
-    names = {part: f"{channel}/{part}" for part in frame["_part"].unique()}
+    names = {part: f"{channel}/{part}" for part in frame[PARTITION].unique()}
     clocks = {part: progress.partitions[name].clock for part, name in names.items()}
     segments = {part: progress.lag_segments(name, reports[name]) for part, name in names.items()}
     return pl.lit(watermarks_of_rows(frame, clocks, segments))
@@ -106,10 +107,10 @@ def load_rows(
         frame, delay = block.frame, 0
         topic = block.channel.partition("/")[2]
         if operator.carries_watermarks(block.channel):
-            frames.append(frame.rename({"_clock": "_w"}).with_columns(pl.lit(topic).alias("_topic")))
+            frames.append(frame.rename({CLOCK: WATERMARK}).with_columns(pl.lit(topic).alias(TOPIC)))
             continue
         old_watermarks = {}
-        for part in frame["_part"].unique():
+        for part in frame[PARTITION].unique():
             report = reports[f"{block.channel}/{part}"]
             delay = report.delay
             old_watermarks[part] = progress.partitions[f"{block.channel}/{part}"].watermark(delay)
@@ -117,16 +118,16 @@ def load_rows(
         own = (
             learned_watermarks(frame, block.channel, reports, progress)
             if is_learned
-            else pl.col("_clock") - delay
+            else pl.col(CLOCK) - delay
         )
-        before = pl.col("_part").replace_strict(old_watermarks, return_dtype=pl.Int64)
+        before = pl.col(PARTITION).replace_strict(old_watermarks, return_dtype=pl.Int64)
         frames.append(
             frame.with_columns(
-                pl.max_horizontal(own, before).alias("_w"), pl.lit(topic).alias("_topic")
-            ).drop("_clock")
+                pl.max_horizontal(own, before).alias(WATERMARK), pl.lit(topic).alias(TOPIC)
+            ).drop(CLOCK)
         )
     if not frames:
         return None
     return (frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")).with_row_index(
-        "_row"
+        ROW_INDEX
     )

@@ -16,6 +16,7 @@ from millrace.engine.exchange import Block
 from millrace.errors import LogError, StateError
 from millrace.log.dead_letters import DEAD_SCHEMA, MAX_REASON_CHARS, replace_surrogates
 from millrace.values.calls import UserCodeExit, ordinary_errors
+from millrace.values.columns import OFFSET, PARTITION, RECORD_KEY, RECORD_VALUE
 
 NOT_USER_ERRORS = (MemoryError, LogError, StateError)
 """What no job is to blame for: it stops the batch, which is tried again."""
@@ -141,9 +142,9 @@ def to_dead_letters(rows: pl.DataFrame, topic: str | None) -> pl.DataFrame:
     described = [json.dumps(row, default=str).encode() for row in rows.select(columns).iter_rows(named=True)]
     value = pl.Series("value", described, pl.Binary)
     known = rows.with_columns(value)
-    if "_value" in rows.columns:
-        known = known.with_columns(pl.col("_value").fill_null(pl.col("value")).alias("value"))
-    origin_columns = {"partition": "_part", "offset": "_off", "key": "_key"}
+    if RECORD_VALUE in rows.columns:
+        known = known.with_columns(pl.col(RECORD_VALUE).fill_null(pl.col("value")).alias("value"))
+    origin_columns = {"partition": PARTITION, "offset": OFFSET, "key": RECORD_KEY}
     return known.select(
         pl.lit(topic, pl.String).alias("topic"),
         *[

@@ -22,15 +22,14 @@ import polars as pl
 
 from millrace.durations import END_OF_STREAM
 from millrace.engine.state import Chunk, Layout, SlotState, concat_frames
+from millrace.values.columns import STATE_VERSION
 
-VERSION = "_seq"
-"""The column that says which version of a key is newer."""
 _NEVER = pl.lit(END_OF_STREAM, pl.Int64)
 
 
 def newest_versions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """The newest version of each key."""
-    return frame.sort(VERSION).unique(keys, keep="last", maintain_order=True)
+    return frame.sort(STATE_VERSION).unique(keys, keep="last", maintain_order=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +53,7 @@ class KeyedTable:
     def newest(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The newest version of each key."""
         if self.has_lists:
-            return frame.filter(pl.col(VERSION) == pl.col(VERSION).max().over(self.keys))
+            return frame.filter(pl.col(STATE_VERSION) == pl.col(STATE_VERSION).max().over(self.keys))
         return newest_versions(frame, self.keys)
 
     def layout(self, since: int | None = None, where: pl.Expr | None = None) -> Layout:

@@ -11,6 +11,7 @@ import polars as pl
 
 from millrace import watermarks
 from millrace.durations import BEFORE_ALL
+from millrace.values.columns import CLOCK, OFFSET, PARTITION, WATERMARK
 from millrace.watermarks import Percentile, lag_bucket
 
 EXACT_ROWS = 256
@@ -67,7 +68,7 @@ def report_lags(rows: pl.DataFrame, clock: str) -> list[LagReport]:
     """What to tell of the rows of a partition that are not set aside, whose running clock is in column `clock`."""
     if rows.is_empty():
         return []
-    offsets, times, clocks = (rows[column].to_numpy() for column in ("_off", "event_time", clock))
+    offsets, times, clocks = (rows[column].to_numpy() for column in (OFFSET, "event_time", clock))
     changes = _last_changes(offsets)
     reports = []
     for start in np.flatnonzero(np.diff(changes, prepend=changes[0] - 1)):
@@ -116,10 +117,8 @@ def watermarks_of_rows(
     rows: pl.DataFrame, clocks: Mapping[int, int | None], segments: Mapping[int, Sequence[LagSegment]]
 ) -> pl.Series:
     """The watermark of its partition at each row; `clocks` and `stretches` by partition, the former as before the batch."""
-    offsets, parts = (rows[column].to_numpy() for column in ("_off", "_part"))
-    clock = (
-        rows["_clock"].fill_null(BEFORE_ALL).to_numpy()
-    )  # null before the first row that was not set aside
+    offsets, parts = (rows[column].to_numpy() for column in (OFFSET, PARTITION))
+    clock = rows[CLOCK].fill_null(BEFORE_ALL).to_numpy()  # null before the first row that was not set aside
     watermarks_at_rows = np.empty(len(rows), np.int64)
     for part in np.unique(parts):
         in_partition, own_segments = parts == part, segments[int(part)] or [LagSegment(0, 0, None)]
@@ -134,7 +133,7 @@ def watermarks_of_rows(
         before = clocks[int(part)]
         running = clock[in_partition] if before is None else np.maximum(clock[in_partition], before)
         watermarks_at_rows[in_partition] = np.maximum(running - delays, floor)
-    return pl.Series("_mark", watermarks_at_rows)
+    return pl.Series(WATERMARK, watermarks_at_rows)
 
 
 def _last_changes(offsets: IntArray) -> IntArray:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from millrace import durations
+from millrace.values.columns import ROW_COUNT, WATERMARK
 
 THRESHOLD = 0.03
 """A run that refuses a larger share of its rows says so."""
@@ -99,24 +100,24 @@ def lags_of_refused(
         {
             "topic": pl.Series([topic for topic, _ in watermarks], dtype=pl.String),
             "partition": pl.Series([partition for _, partition in watermarks], dtype=pl.Int64),
-            "_mark": pl.Series(list(watermarks.values()), dtype=pl.Int64),
+            WATERMARK: pl.Series(list(watermarks.values()), dtype=pl.Int64),
         }
     )
     joined = late.select(
         "topic",
         pl.col("partition").cast(pl.Int64),
         pl.col("event_time").cast(pl.Int64),
-        pl.col("_rows").fill_null(1),
+        pl.col(ROW_COUNT).fill_null(1),
     ).join(partition_watermarks, on=["topic", "partition"])
-    lag = (pl.col("_mark") - pl.col("event_time") + delay).clip(0)
-    return joined.select(lag.repeat_by(pl.col("_rows").cast(pl.UInt32)).explode())["_mark"].drop_nulls()
+    lag = (pl.col(WATERMARK) - pl.col("event_time") + delay).clip(0)
+    return joined.select(lag.repeat_by(pl.col(ROW_COUNT).cast(pl.UInt32)).explode())[WATERMARK].drop_nulls()
 
 
 def _count(refused: pl.DataFrame) -> int:
     """Rows refused by several operators count once where their offsets are known."""
     known = refused.filter(pl.col("offset").is_not_null()).select("topic", "partition", "offset").n_unique()
     unknown = refused.filter(pl.col("offset").is_null())
-    return known + int(unknown["_rows"].fill_null(1).sum())
+    return known + int(unknown[ROW_COUNT].fill_null(1).sum())
 
 
 def _round_up(lag: pl.Expr) -> pl.Expr:

@@ -42,21 +42,64 @@ import polars as pl
 from millrace.durations import BEFORE_ALL
 from millrace.engine.arrivals import BatchProgress, learned_watermarks
 from millrace.engine.exchange import Block
-from millrace.engine.operators.assign import WINDOW_INPUT, assign_windows
+from millrace.engine.operators.assign import assign_windows
 from millrace.engine.operators.sessions import GrownWindows, find_group, grow_windows, hull_of
 from millrace.engine.operators.slices import Grid
 from millrace.engine.plan import Operator
 from millrace.graph import Windowing
+from millrace.values.columns import (
+    CLOCK,
+    EDGE,
+    END,
+    FIRST_END,
+    FIRST_OPEN_END,
+    HAS_FINISHED,
+    INGESTED,
+    IS_CLOSED,
+    IS_DOUBTFUL,
+    IS_FUTURE,
+    IS_LATE,
+    IS_SHUT,
+    LATE_PARTITION,
+    LATE_UNTIL,
+    MERGED_END,
+    MERGED_START,
+    OFFSET,
+    OTHER_END,
+    OTHER_START,
+    PARTIAL_ROWS,
+    PARTITION,
+    REPORTS_ERRORS,
+    ROW_COUNT,
+    ROW_INDEX,
+    ROW_TIME,
+    SLICE,
+    SOURCE,
+    START,
+    WATERMARK,
+    WINDOW_INPUT,
+    WINDOW_TIME,
+)
 from millrace.windows import Window, WindowFn
 
 CLOCK_MARGIN = 2_000
 """By how many milliseconds the clocks of ingestion nodes may differ before a late row may reach the late output combined.
 
 Nothing else depends on it."""
-REPORTS_ERRORS = "_told"
-"""Of rows that go to every slot: whether this slot is the one that reports what is wrong with them."""
-_NO_VERDICTS = pl.DataFrame(schema={"_row": pl.UInt32, "reason": pl.String, "missed": pl.Int64})
-_INTERNAL = ("_t", "_ingested", "_via", "_src", "_w", "_row", "_ahead", "_start", "_end", "_at", WINDOW_INPUT)
+_NO_VERDICTS = pl.DataFrame(schema={ROW_INDEX: pl.UInt32, "reason": pl.String, "missed": pl.Int64})
+_INTERNAL = (
+    ROW_TIME,
+    INGESTED,
+    EDGE,
+    SOURCE,
+    WATERMARK,
+    ROW_INDEX,
+    IS_FUTURE,
+    START,
+    END,
+    WINDOW_TIME,
+    WINDOW_INPUT,
+)
 
 
 # Rows in order, joins by time, deduplication: a row is late by its own time.
@@ -64,12 +107,12 @@ _INTERNAL = ("_t", "_ingested", "_via", "_src", "_w", "_row", "_ahead", "_start"
 
 def is_behind() -> pl.Expr:
     """Whether a row is behind its watermark, so that rows after it may have been taken already."""
-    return (pl.col("_w") > pl.col("_t")).fill_null(value=False)
+    return (pl.col(WATERMARK) > pl.col(ROW_TIME)).fill_null(value=False)
 
 
 def is_forgotten(after: int) -> pl.Expr:
     """Whether the watermark has reached the row's time and so much more, when its copies are forgotten."""
-    return (pl.col("_w") >= pl.col("_t") + after).fill_null(value=False)
+    return (pl.col(WATERMARK) >= pl.col(ROW_TIME) + after).fill_null(value=False)
 
 
 def never() -> pl.Expr:
@@ -79,13 +122,13 @@ def never() -> pl.Expr:
 
 def split_late(rows: pl.DataFrame, is_late: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame | None]:
     """The rows that are taken, and those that are refused as the late output shows them; of a broadcast row one slot does."""
-    is_refused = pl.col("_ahead") | is_late
+    is_refused = pl.col(IS_FUTURE) | is_late
     is_reported = is_refused
     if REPORTS_ERRORS in rows.columns:
         is_reported = is_refused & pl.col(REPORTS_ERRORS).fill_null(value=True)
-    reason = pl.when(pl.col("_ahead")).then(pl.lit("future")).otherwise(pl.lit("late"))
+    reason = pl.when(pl.col(IS_FUTURE)).then(pl.lit("future")).otherwise(pl.lit("late"))
     verdicts = rows.filter(is_reported).select(
-        "_row", reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed")
+        ROW_INDEX, reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed")
     )
     late = None if verdicts.is_empty() else format_late_rows(rows, verdicts)
     return rows.filter(~is_refused), late
@@ -93,9 +136,9 @@ def split_late(rows: pl.DataFrame, is_late: pl.Expr) -> tuple[pl.DataFrame, pl.D
 
 def format_late_rows(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
     """Rows as the late output shows them; `verdicts` has for some `_row` the `reason`, and how many windows it `missed`."""
-    late = rows.join(verdicts.select("_row", "reason", "missed"), on="_row", how="inner")
-    late = late.drop(*_INTERNAL, REPORTS_ERRORS, strict=False).rename({"_part": "_partition"})
-    return late.with_columns(pl.lit(1, pl.Int64).alias("_rows"))
+    late = rows.join(verdicts.select(ROW_INDEX, "reason", "missed"), on=ROW_INDEX, how="inner")
+    late = late.drop(*_INTERNAL, REPORTS_ERRORS, strict=False).rename({PARTITION: LATE_PARTITION})
+    return late.with_columns(pl.lit(1, pl.Int64).alias(ROW_COUNT))
 
 
 # Before the shuffle: a row that cannot be late may be combined with others. See `routing.py`.
@@ -104,9 +147,9 @@ def format_late_rows(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame
 def cannot_be_late(operator: Operator, end: pl.Expr, *, carries_watermarks: bool) -> pl.Expr:
     """Whether no watermark that is possible here lets a window with this end refuse the row."""
     if carries_watermarks:
-        return pl.col("_clock").is_null() | (pl.col("_clock") < end + operator.node.row_lateness)
+        return pl.col(CLOCK).is_null() | (pl.col(CLOCK) < end + operator.node.row_lateness)
     return pl.lit(operator.is_bounded_by_ingestion) & (
-        pl.col("_ingested") + (CLOCK_MARGIN - operator.grace) < end
+        pl.col(INGESTED) + (CLOCK_MARGIN - operator.grace) < end
     )
 
 
@@ -125,30 +168,32 @@ class SliceJudge:
         """Rows with the first window end that takes them, and those that an earlier window would have taken."""
         grid, frame = self.grid, self._apply_learned_watermarks(block, progress)
         open_ends, first_unfired = self._open_ends(block, frame, progress)
-        smallest: Any = frame["_from"].min()
+        smallest: Any = frame[FIRST_OPEN_END].min()
         if block.kind == "partials" and max(*open_ends.values(), first_unfired) <= smallest:
             return frame, None
         has_rows = block.kind == "rows"
-        first = pl.col("_first") if has_rows else grid.first_end(pl.col("_slice"))
-        open_from = pl.col("_part").replace_strict(open_ends, return_dtype=pl.Int64)
+        first = pl.col(FIRST_END) if has_rows else grid.first_end(pl.col(SLICE))
+        open_from = pl.col(PARTITION).replace_strict(open_ends, return_dtype=pl.Int64)
         frame = frame.with_columns(
-            pl.max_horizontal("_from", open_from).alias("_late"), first.alias("_first")
+            pl.max_horizontal(FIRST_OPEN_END, open_from).alias(LATE_UNTIL), first.alias(FIRST_END)
         )
-        frame = frame.with_columns(pl.max_horizontal("_late", pl.lit(first_unfired, pl.Int64)).alias("_from"))
-        refused = frame.filter(pl.col("_from") > pl.col("_first"))
-        last = grid.last_end(pl.col("_slice"))
-        accepted = frame.filter(pl.col("_from") <= last).drop("_late", "_first")
+        frame = frame.with_columns(
+            pl.max_horizontal(LATE_UNTIL, pl.lit(first_unfired, pl.Int64)).alias(FIRST_OPEN_END)
+        )
+        refused = frame.filter(pl.col(FIRST_OPEN_END) > pl.col(FIRST_END))
+        last = grid.last_end(pl.col(SLICE))
+        accepted = frame.filter(pl.col(FIRST_OPEN_END) <= last).drop(LATE_UNTIL, FIRST_END)
         return accepted, None if refused.is_empty() else self._format_late(refused, has_rows=has_rows)
 
     def _apply_learned_watermarks(self, block: Block, progress: BatchProgress) -> pl.DataFrame:
         """Where the delay is learned, the watermark at each row is known only here, from the state."""
         frame, lateness = block.frame, self.operator.node.lateness
-        if "_clock" not in frame.columns:
+        if CLOCK not in frame.columns:
             return frame
         watermarks = learned_watermarks(frame, block.channel, progress.reports, progress.before)
         return frame.with_columns(
-            pl.max_horizontal("_from", self.grid.first_end(watermarks - lateness))
-        ).drop("_clock")
+            pl.max_horizontal(FIRST_OPEN_END, self.grid.first_end(watermarks - lateness))
+        ).drop(CLOCK)
 
     def _open_ends(
         self, block: Block, frame: pl.DataFrame, progress: BatchProgress
@@ -157,7 +202,7 @@ class SliceJudge:
         before, lateness, grid = progress.before, self.operator.node.lateness, self.grid
         is_judged = self.operator.carries_watermarks(block.channel)
         first_open = {}
-        for part in frame["_part"].unique():
+        for part in frame[PARTITION].unique():
             name = f"{block.channel}/{part}"
             watermark = None if is_judged else before.partitions[name].watermark(progress.reports[name].delay)
             first_open[part] = max(
@@ -169,21 +214,23 @@ class SliceJudge:
 
     def _format_late(self, frame: pl.DataFrame, *, has_rows: bool) -> pl.DataFrame:
         """Rows as the late output shows them; those that came condensed, with what is known of them."""
-        every, last = self.grid.window.every, self.grid.last_end(pl.col("_slice"))
-        reason = pl.when(pl.col("_late") > pl.col("_first")).then(pl.lit("late")).otherwise(pl.lit("closed"))
-        missed = (pl.min_horizontal(pl.col("_from"), last + every) - pl.col("_first")) // every
+        every, last = self.grid.window.every, self.grid.last_end(pl.col(SLICE))
+        reason = (
+            pl.when(pl.col(LATE_UNTIL) > pl.col(FIRST_END)).then(pl.lit("late")).otherwise(pl.lit("closed"))
+        )
+        missed = (pl.min_horizontal(pl.col(FIRST_OPEN_END), last + every) - pl.col(FIRST_END)) // every
         frame = frame.with_columns(reason.alias("reason"), missed.alias("missed"))
         if has_rows:
-            return frame.drop("_t", "_slice", "_from", "_first", "_late", "_src").with_columns(
-                pl.lit(1, pl.Int64).alias("_rows")
+            return frame.drop(ROW_TIME, SLICE, FIRST_OPEN_END, FIRST_END, LATE_UNTIL, SOURCE).with_columns(
+                pl.lit(1, pl.Int64).alias(ROW_COUNT)
             )
         return frame.select(
             *self.keys,
-            "_part",
+            PARTITION,
             "reason",
             "missed",
-            pl.col("_slice").alias("event_time"),
-            pl.col("_n").alias("_rows"),
+            pl.col(SLICE).alias("event_time"),
+            pl.col(PARTIAL_ROWS).alias(ROW_COUNT),
         )
 
 
@@ -213,74 +260,80 @@ class WindowJudge:
         row_windows = assign_windows(rows, self.windowing.assigner)
         if self.windowing.window.merging:
             return self._judge_merging(row_windows, open_windows, dropped_until)
-        late = pl.col("_ahead") | self._is_late(pl.col("_end"), dropped_until)
-        row_windows = row_windows.with_columns(late.alias("_late"), pl.lit(value=False).alias("_shut"))
-        group = [*self.keys, "_start", "_end"]
-        closed = open_windows.filter("_closed").select(*group, pl.lit(value=True).alias("_done"))
+        late = pl.col(IS_FUTURE) | self._is_late(pl.col(END), dropped_until)
+        row_windows = row_windows.with_columns(late.alias(IS_LATE), pl.lit(value=False).alias(IS_SHUT))
+        group = [*self.keys, START, END]
+        closed = open_windows.filter(IS_CLOSED).select(*group, pl.lit(value=True).alias(HAS_FINISHED))
         if closed.height:
             row_windows = row_windows.join(
                 closed, on=group, how="left", nulls_equal=True, maintain_order="left"
             )
             row_windows = row_windows.with_columns(
-                pl.col("_shut") | pl.col("_done").fill_null(value=False)
-            ).drop("_done")
-        accepted = row_windows.filter(~pl.col("_late") & ~pl.col("_shut")).drop("_late", "_shut")
+                pl.col(IS_SHUT) | pl.col(HAS_FINISHED).fill_null(value=False)
+            ).drop(HAS_FINISHED)
+        accepted = row_windows.filter(~pl.col(IS_LATE) & ~pl.col(IS_SHUT)).drop(IS_LATE, IS_SHUT)
         touched = accepted.select(group).unique()
         touched_windows = open_windows.select(group).join(touched, on=group, how="semi", nulls_equal=True)
-        parts = touched_windows.with_columns(pl.col("_start").alias("_from"), pl.col("_end").alias("_to"))
+        parts = touched_windows.with_columns(pl.col(START).alias(MERGED_START), pl.col(END).alias(MERGED_END))
         return JudgedRows(GrownWindows(accepted, parts), _summarize_verdicts(row_windows))
 
     def _is_late(self, end: pl.Expr, dropped_until: int) -> pl.Expr:
         """Whether a window is gone for a row; by the clock none ever is."""
         if self.windowing.is_processing_time:
             return pl.lit(value=False)
-        return (pl.col("_w") >= end + self.windowing.lateness).fill_null(value=False) | (end <= dropped_until)
+        return (pl.col(WATERMARK) >= end + self.windowing.lateness).fill_null(value=False) | (
+            end <= dropped_until
+        )
 
     def _judge_merging(
         self, row_windows: pl.DataFrame, open_windows: pl.DataFrame, dropped_until: int
     ) -> JudgedRows:
         """Sessions: a row that touches a closed one is refused, and one that is late by itself is judged by the session it would join."""
-        is_doubtful = pl.col("_ahead") | self._is_late(pl.col("_end"), dropped_until)
+        is_doubtful = pl.col(IS_FUTURE) | self._is_late(pl.col(END), dropped_until)
         row_windows = row_windows.with_columns(
-            pl.col("_ahead").alias("_late"),
-            is_doubtful.alias("_doubtful"),
+            pl.col(IS_FUTURE).alias(IS_LATE),
+            is_doubtful.alias(IS_DOUBTFUL),
             self._touches_closed(row_windows, open_windows),
         )
-        known = open_windows.filter(~pl.col("_closed")).select(*self.keys, "_start", "_end")
-        if row_windows["_doubtful"].any():
+        known = open_windows.filter(~pl.col(IS_CLOSED)).select(*self.keys, START, END)
+        if row_windows[IS_DOUBTFUL].any():
             row_windows = self._judge_in_order(row_windows, known, dropped_until)
-        accepted = row_windows.filter(~pl.col("_late") & ~pl.col("_shut")).drop("_late", "_shut", "_doubtful")
+        accepted = row_windows.filter(~pl.col(IS_LATE) & ~pl.col(IS_SHUT)).drop(IS_LATE, IS_SHUT, IS_DOUBTFUL)
         grown = grow_windows(accepted, known, self.keys, self.windowing.assigner)
         return JudgedRows(grown, _summarize_verdicts(row_windows))
 
     def _touches_closed(self, row_windows: pl.DataFrame, open_windows: pl.DataFrame) -> pl.Expr:
         """`_shut`: whether the row belongs to a session whose trigger has finished."""
-        closed = open_windows.filter("_closed").select(
-            *self.keys, pl.col("_start").alias("_s"), pl.col("_end").alias("_e")
+        closed = open_windows.filter(IS_CLOSED).select(
+            *self.keys, pl.col(START).alias(OTHER_START), pl.col(END).alias(OTHER_END)
         )
         if closed.is_empty():
-            return pl.lit(value=False).alias("_shut")
-        candidates = row_windows.select(*self.keys, "_row", "_start", "_end").join(
+            return pl.lit(value=False).alias(IS_SHUT)
+        candidates = row_windows.select(*self.keys, ROW_INDEX, START, END).join(
             closed, on=self.keys, how="inner", nulls_equal=True
         )
         merge = self.windowing.assigner.merge
         rows = [
             row
-            for row, s, e, ds, de in candidates.select("_row", "_start", "_end", "_s", "_e").iter_rows()
+            for row, s, e, ds, de in candidates.select(
+                ROW_INDEX, START, END, OTHER_START, OTHER_END
+            ).iter_rows()
             if len(merge(sorted({(s, e), (ds, de)}))) == 1
         ]
-        return pl.col("_row").is_in(sorted(set(rows))).alias("_shut")
+        return pl.col(ROW_INDEX).is_in(sorted(set(rows))).alias(IS_SHUT)
 
     def _judge_in_order(
         self, row_windows: pl.DataFrame, known: pl.DataFrame, dropped_until: int
     ) -> pl.DataFrame:
         """Rows of keys in doubt, one after the other, in the order in which rows are taken."""
-        ordered = row_windows.filter(~pl.col("_late")).sort("_t", "_src", "_off")
-        keys = ordered.filter("_doubtful").select(self.keys).unique()
-        watermark = pl.lit(None, pl.Int64).alias("_w") if self.windowing.is_processing_time else pl.col("_w")
-        rows = self._rows_by_key(
-            ordered.select(*self.keys, "_row", "_start", "_end", watermark, "_shut"), keys
+        ordered = row_windows.filter(~pl.col(IS_LATE)).sort(ROW_TIME, SOURCE, OFFSET)
+        keys = ordered.filter(IS_DOUBTFUL).select(self.keys).unique()
+        watermark = (
+            pl.lit(None, pl.Int64).alias(WATERMARK)
+            if self.windowing.is_processing_time
+            else pl.col(WATERMARK)
         )
+        rows = self._rows_by_key(ordered.select(*self.keys, ROW_INDEX, START, END, watermark, IS_SHUT), keys)
         windows = self._rows_by_key(known, keys)
         verdicts: list[tuple[int, str]] = []
         for key, own_rows in rows.items():
@@ -292,9 +345,9 @@ class WindowJudge:
             )
         late = [row for row, reason in verdicts if reason == "late"]
         shut_rows = [row for row, reason in verdicts if reason == "closed"]
-        row = pl.col("_row")
+        row = pl.col(ROW_INDEX)
         return row_windows.with_columns(
-            pl.col("_late") | row.is_in(late), (pl.col("_shut") | row.is_in(shut_rows)) & ~row.is_in(late)
+            pl.col(IS_LATE) | row.is_in(late), (pl.col(IS_SHUT) | row.is_in(shut_rows)) & ~row.is_in(late)
         )
 
     def _rows_by_key(self, frame: pl.DataFrame, keys: pl.DataFrame) -> dict[Any, list[Any]]:
@@ -332,14 +385,14 @@ def judge_sessions(
 
 def _summarize_verdicts(row_windows: pl.DataFrame) -> pl.DataFrame:
     """For each row that some window refused, why, and how many did."""
-    refused = row_windows.filter(pl.col("_late") | pl.col("_shut"))
+    refused = row_windows.filter(pl.col(IS_LATE) | pl.col(IS_SHUT))
     if refused.is_empty():
         return _NO_VERDICTS
     reason = (
-        pl.when(pl.col("_ahead").any())
+        pl.when(pl.col(IS_FUTURE).any())
         .then(pl.lit("future"))
-        .when(pl.col("_late").any())
+        .when(pl.col(IS_LATE).any())
         .then(pl.lit("late"))
         .otherwise(pl.lit("closed"))
     )
-    return refused.group_by("_row").agg(reason.alias("reason"), pl.len().cast(pl.Int64).alias("missed"))
+    return refused.group_by(ROW_INDEX).agg(reason.alias("reason"), pl.len().cast(pl.Int64).alias("missed"))

@@ -25,10 +25,10 @@ from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.engine import lateness
 from millrace.engine.arrivals import BatchProgress
 from millrace.engine.exchange import Block, Body
-from millrace.engine.operators.assign import WINDOW_INPUT
 from millrace.engine.operators.contract import OperatorResult, divide_panes
 from millrace.engine.plan import Operator
 from millrace.engine.state import Layout, SlotState, add_missing_columns, concat_frames
+from millrace.values.columns import ROW_TIME, WINDOW_INPUT
 
 Judge: TypeAlias = Callable[[pl.DataFrame | None], tuple[pl.DataFrame | None, pl.DataFrame | None]]
 """Divides the rows of a batch into those that wait, with the columns that are kept, and those that are refused."""
@@ -136,10 +136,12 @@ class OrderedRows:
         self, state: SlotState, rows: pl.DataFrame | None, old_watermark: int, watermark: int
     ) -> tuple[SlotState, pl.DataFrame | None]:
         """The rows that are before the watermark now; the others are kept, each until it is."""
-        id, is_released = self.operator.id, pl.col("_t") < watermark
-        layout = Layout(pl.col("_t"), pl.col("_t"), lambda frame: frame.filter(pl.col("_t") >= old_watermark))
+        id, is_released = self.operator.id, pl.col(ROW_TIME) < watermark
+        layout = Layout(
+            pl.col(ROW_TIME), pl.col(ROW_TIME), lambda frame: frame.filter(pl.col(ROW_TIME) >= old_watermark)
+        )
         chunks = [chunk for chunk in state.table(id, self.table).chunks if chunk.min_end < watermark]
-        released = [chunk.frame.filter(is_released & (pl.col("_t") >= old_watermark)) for chunk in chunks]
+        released = [chunk.frame.filter(is_released & (pl.col(ROW_TIME) >= old_watermark)) for chunk in chunks]
         if rows is not None:
             released.append(rows.filter(is_released))
             state = state.append(id, self.table, rows.filter(~is_released), layout)

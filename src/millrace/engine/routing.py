@@ -16,24 +16,44 @@ import polars as pl
 from millrace import graph
 from millrace.aggregates import ORDER
 from millrace.engine.exchange import Block, Body
-from millrace.engine.lateness import REPORTS_ERRORS, cannot_be_late
-from millrace.engine.operators.assign import WINDOW_INPUT, earliest_end, window_input
+from millrace.engine.lateness import cannot_be_late
+from millrace.engine.operators.assign import earliest_end, window_input
 from millrace.engine.operators.partials import partials_of
 from millrace.engine.operators.slices import Grid, grid_of
 from millrace.engine.plan import Operator, Route
 from millrace.values import key_hash
+from millrace.values.columns import (
+    CLOCK,
+    FIRST_END,
+    FIRST_OPEN_END,
+    INGESTED,
+    IS_FUTURE,
+    LATE_PARTITION,
+    OFFSET,
+    PARTITION,
+    RECORD_KEY,
+    RECORD_VALUE,
+    REPORTS_ERRORS,
+    ROW_COUNT,
+    ROW_TIME,
+    SLICE,
+    SLOT,
+    SOURCE,
+    TOPIC,
+    WINDOW_INPUT,
+)
 
 if TYPE_CHECKING:
     from millrace.engine.source import PartitionBatch
 
-RAW_COLUMNS = {"_key": pl.Binary(), "_value": pl.Binary()}
+RAW_COLUMNS = {RECORD_KEY: pl.Binary(), RECORD_VALUE: pl.Binary()}
 
 
 def forward_rows(route: Route, rows: pl.DataFrame, bodies: list[Body]) -> None:
     """Sends rows that an operator emits as rows along one edge; `_clock` is the watermark at each."""
     read = route.edge.read
     assert read is not None
-    deliver(route, read, rows.with_columns(source_order(route, read.topic.name).alias("_src")), (), bodies)
+    deliver(route, read, rows.with_columns(source_order(route, read.topic.name).alias(SOURCE)), (), bodies)
 
 
 def deliver(
@@ -69,7 +89,7 @@ def deliver(
 def source_order(route: Route, topic: str) -> pl.Expr:
     """A number that orders rows of equal time: by topic name, then partition, then edge, in every batch alike."""
     topics = route.operator.topics if route.operator else [topic]
-    return pl.col("_part") * 256 + ((topics.index(topic) << 40) + route.edge_index)
+    return pl.col(PARTITION) * 256 + ((topics.index(topic) << 40) + route.edge_index)
 
 
 @dataclass(frozen=True)
@@ -140,24 +160,24 @@ def _send_to_slices(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> Non
     delay = 0 if carries_watermarks else delivery.read.watermark.delay
     event_time = pl.col("event_time")
     first = grid.first_end(event_time)
-    open_end = grid.first_end(pl.col("_clock") - (delay + operator.node.lateness))
+    open_end = grid.first_end(pl.col(CLOCK) - (delay + operator.node.lateness))
     rows = frame.with_columns(
-        event_time.alias("_t"),
-        grid.slice_of(event_time).alias("_slice"),
-        first.alias("_first"),
-        (first if is_learned else pl.max_horizontal(first, open_end)).alias("_from"),
+        event_time.alias(ROW_TIME),
+        grid.slice_of(event_time).alias(SLICE),
+        first.alias(FIRST_END),
+        (first if is_learned else pl.max_horizontal(first, open_end)).alias(FIRST_OPEN_END),
     )
-    is_in_time = cannot_be_late(operator, pl.col("_first"), carries_watermarks=carries_watermarks)
-    doubtful = rows.select(~((pl.col("_from") == pl.col("_first")) & is_in_time)).to_series()
+    is_in_time = cannot_be_late(operator, pl.col(FIRST_END), carries_watermarks=carries_watermarks)
+    doubtful = rows.select(~((pl.col(FIRST_OPEN_END) == pl.col(FIRST_END)) & is_in_time)).to_series()
     if not doubtful.all():
         _send_combined(delivery, rows, doubtful)
     if doubtful.any():
-        unneeded = pl.exclude("^_clock[0-9]+$" if is_learned else "^_clock.*$", "_ingested", "_ahead")
+        unneeded = pl.exclude(rf"^{CLOCK}[0-9]+$" if is_learned else rf"^{CLOCK}.*$", INGESTED, IS_FUTURE)
         delivery.send_whole(rows.filter(doubtful).select(unneeded))
 
 
 def _send_combined(delivery: _Delivery, rows: pl.DataFrame, doubtful: pl.Series) -> None:
-    partials, group = partials_of(delivery.operator.aggregation), ("_slice", "_from", "_part")
+    partials, group = partials_of(delivery.operator.aggregation), (SLICE, FIRST_OPEN_END, PARTITION)
     needed = dict.fromkeys([*partials.keys, *partials.input_columns, *ORDER, *group])
     lean = rows.select(list(needed))
     lean = lean.filter(~doubtful) if doubtful.any() else lean
@@ -166,25 +186,27 @@ def _send_combined(delivery: _Delivery, rows: pl.DataFrame, doubtful: pl.Series)
 
 def _set_future_aside(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> pl.DataFrame:
     """The rows that are not too far in the future; the others go to the late output."""
-    if not frame["_ahead"].any():
+    if not frame[IS_FUTURE].any():
         return frame
     event_time = pl.col("event_time")
     missed = (grid.last_end(event_time) - grid.first_end(event_time)) // grid.window.every + 1
-    future = add_raw_bytes(frame.filter("_ahead"), delivery.batches)
+    future = add_raw_bytes(frame.filter(IS_FUTURE), delivery.batches)
     future = future.with_columns(pl.lit("future").alias("reason"), missed.alias("missed"))
-    future = future.select(pl.exclude("^_clock.*$", "_src", "_ingested", "_ahead"))
-    future = future.rename({"_part": "_partition"}).with_columns(
-        pl.lit(delivery.read.topic.name).alias("_topic"), pl.lit(1, pl.Int64).alias("_rows")
+    future = future.select(pl.exclude(rf"^{CLOCK}.*$", SOURCE, INGESTED, IS_FUTURE))
+    future = future.rename({PARTITION: LATE_PARTITION}).with_columns(
+        pl.lit(delivery.read.topic.name).alias(TOPIC), pl.lit(1, pl.Int64).alias(ROW_COUNT)
     )
     delivery.bodies[0].blocks.append(Block.of(f"late/{delivery.operator.id}", "late", future))
-    return frame.filter(~pl.col("_ahead"))
+    return frame.filter(~pl.col(IS_FUTURE))
 
 
 def _send_to_deduplication(delivery: _Delivery, frame: pl.DataFrame) -> None:
     """All rows whole, with their bytes where they might be refused here or later."""
-    rows = frame.with_columns(pl.col("event_time").alias("_t")).drop("^_clock[0-9]+$")
-    latest = pl.max_horizontal("_clock", "_ingested") - delivery.read.watermark.delay
-    doubtful = rows.select(((latest > pl.col("_t")) | pl.col("_ahead")).fill_null(value=True)).to_series()
+    rows = frame.with_columns(pl.col("event_time").alias(ROW_TIME)).drop(rf"^{CLOCK}[0-9]+$")
+    latest = pl.max_horizontal(CLOCK, INGESTED) - delivery.read.watermark.delay
+    doubtful = rows.select(
+        ((latest > pl.col(ROW_TIME)) | pl.col(IS_FUTURE)).fill_null(value=True)
+    ).to_series()
     delivery.send(rows.filter(~doubtful))
     if doubtful.any():
         delivery.send_whole(rows.filter(doubtful))
@@ -192,55 +214,55 @@ def _send_to_deduplication(delivery: _Delivery, frame: pl.DataFrame) -> None:
 
 def _send_to_ordered_rows(delivery: _Delivery, frame: pl.DataFrame) -> None:
     """All rows whole: whether they are behind the watermark is known only to the operator, where they wait for their turn."""
-    rows = frame.with_columns(pl.col("event_time").alias("_t")).drop("^_clock[0-9]+$")
-    delivery.send_whole(rows.drop("_ingested"))
+    rows = frame.with_columns(pl.col("event_time").alias(ROW_TIME)).drop(rf"^{CLOCK}[0-9]+$")
+    delivery.send_whole(rows.drop(INGESTED))
 
 
 def _send_to_windows(delivery: _Delivery, windowing: graph.Windowing, frame: pl.DataFrame) -> None:
     """Rows for an operator that judges them itself: whole if a window could refuse them, else the needed columns."""
-    rows = frame.with_columns(pl.col("event_time").alias("_t"), *window_input(windowing.assigner)).drop(
-        "^_clock[0-9]+$"
+    rows = frame.with_columns(pl.col("event_time").alias(ROW_TIME), *window_input(windowing.assigner)).drop(
+        rf"^{CLOCK}[0-9]+$"
     )
     doubtful = rows.select((~_is_safe(delivery, windowing)).alias("doubtful")).to_series()
     if not doubtful.all():
         needed = _needed_columns(delivery.operator)
         delivery.send(rows.filter(~doubtful).select(c for c in needed if c in rows.columns))
     if doubtful.any():
-        delivery.send_whole(rows.filter(doubtful).drop("_ingested"))
+        delivery.send_whole(rows.filter(doubtful).drop(INGESTED))
 
 
 def _is_safe(delivery: _Delivery, windowing: graph.Windowing) -> pl.Expr:
     """Whether no window can refuse a row."""
     operator = delivery.operator
-    end = earliest_end(windowing.assigner, pl.col("_t"))
+    end = earliest_end(windowing.assigner, pl.col(ROW_TIME))
     if end is None or windowing.trigger.finishes or windowing.is_ordered:
         return pl.lit(value=False)
     by_processing_time = pl.lit(windowing.is_processing_time and operator.is_bounded_by_ingestion)
     is_in_time = cannot_be_late(operator, end, carries_watermarks=delivery.carries_watermarks)
-    return ~pl.col("_ahead") & (by_processing_time | is_in_time)
+    return ~pl.col(IS_FUTURE) & (by_processing_time | is_in_time)
 
 
 def _needed_columns(operator: Operator) -> list[str]:
     inputs = partials_of(operator.aggregation).input_columns
-    internal = ("_t", "_src", "_off", "_part", "_clock", "_ahead", WINDOW_INPUT)
+    internal = (ROW_TIME, SOURCE, OFFSET, PARTITION, CLOCK, IS_FUTURE, WINDOW_INPUT)
     return list(dict.fromkeys([*operator.node.keys, *inputs, *internal]))
 
 
 def add_raw_bytes(frame: pl.DataFrame, batches: Sequence[PartitionBatch]) -> pl.DataFrame:
     """Rows with the bytes of the records they were, null where they never were records."""
-    if "_value" in frame.columns:
+    if RECORD_VALUE in frame.columns:
         return frame
     parts = []
     for batch in batches:
-        part = frame.filter(pl.col("_part") == batch.partition)
+        part = frame.filter(pl.col(PARTITION) == batch.partition)
         if part.is_empty():
             continue
         if batch.records is None:
             nulls = [pl.lit(None, dtype).alias(name) for name, dtype in RAW_COLUMNS.items()]
             parts.append(part.with_columns(nulls))
             continue
-        indices = np.searchsorted(batch.records.offsets, part["_off"].to_numpy())
-        raw = {"_key": batch.records.keys, "_value": batch.records.values}
+        indices = np.searchsorted(batch.records.offsets, part[OFFSET].to_numpy())
+        raw = {RECORD_KEY: batch.records.keys, RECORD_VALUE: batch.records.values}
         parts.append(
             part.with_columns(
                 pl.Series(name, pl.from_arrow(array.take(indices)), dtype=pl.Binary)
@@ -257,7 +279,5 @@ def partition_by_slot(frame: pl.DataFrame, keys: list[str], slots: int) -> list[
     if slots == 1:
         return [(0, frame)]
     slot = key_hash.key_groups(frame, keys).astype(np.int32) * slots // key_hash.KEY_GROUPS
-    parts = frame.with_columns(pl.Series("_slot", slot)).partition_by(
-        "_slot", as_dict=True, include_key=False
-    )
+    parts = frame.with_columns(pl.Series(SLOT, slot)).partition_by(SLOT, as_dict=True, include_key=False)
     return [(int(key[0]), part) for key, part in parts.items()]

@@ -16,6 +16,7 @@ from millrace.engine.late_share import LateShare
 from millrace.engine.plan import Operator, Plan
 from millrace.engine.progress import PartitionWatermark, WatermarkHold, find_hold
 from millrace.values.calls import ordinary_errors
+from millrace.values.columns import LATE_PARTITION, OFFSET, RECORD_KEY, RECORD_VALUE, ROW_COUNT, TOPIC
 
 
 @dataclass(frozen=True)
@@ -139,15 +140,15 @@ def _count_refused(late: Mapping[str, pl.DataFrame]) -> dict[str, int]:
 def _add_origin(late: pl.DataFrame) -> pl.DataFrame:
     """With the origin under plain names, which win over fields of the same name, and all internal columns there."""
     types = {
-        "_topic": pl.String,
-        "_partition": pl.Int64,
-        "_off": pl.Int64,
-        "_rows": pl.Int64,
-        "_key": pl.Binary,
-        "_value": pl.Binary,
+        TOPIC: pl.String,
+        LATE_PARTITION: pl.Int64,
+        OFFSET: pl.Int64,
+        ROW_COUNT: pl.Int64,
+        RECORD_KEY: pl.Binary,
+        RECORD_VALUE: pl.Binary,
     }
     late = late.with_columns(pl.lit(None, t).alias(c) for c, t in types.items() if c not in late.columns)
-    origin = {"_topic": "topic", "_partition": "partition", "_off": "offset"}
+    origin = {TOPIC: "topic", LATE_PARTITION: "partition", OFFSET: "offset"}
     return late.drop(*origin.values(), strict=False).rename(origin)
 
 

@@ -26,6 +26,7 @@ from millrace.engine.lag_estimate import LagReport, report_lags
 from millrace.engine.plan import Plan, Route
 from millrace.engine.routing import add_raw_bytes, deliver, source_order
 from millrace.values.calls import ordinary_errors
+from millrace.values.columns import CLOCK, INGESTED, IS_FUTURE, PARTITION, SOURCE
 from millrace.watermarks import EMPTY_PARTITION_TIMEOUT
 
 if TYPE_CHECKING:
@@ -81,11 +82,11 @@ def _add_clocks(plan: Plan, batch: PartitionBatch, body: Body) -> pl.DataFrame:
     """
     rows = batch.decoded.rows if batch.decoded else pl.DataFrame()
     added = [
-        pl.col("ingestion_time").cum_max().alias("_ingested"),
-        pl.lit(batch.partition, pl.Int64).alias("_part"),
+        pl.col("ingestion_time").cum_max().alias(INGESTED),
+        pl.lit(batch.partition, pl.Int64).alias(PARTITION),
     ]
     clocks = {
-        id: _running_maximum(clock).alias(f"_clock{i}")
+        id: _running_maximum(clock).alias(f"{CLOCK}{i}")
         for i, (id, clock) in enumerate(plan.clocks[batch.topic].items())
     }
     try:
@@ -135,7 +136,7 @@ def _report_progress(
         lags: list[LagReport] = []
         if batch.rows is not None:
             frame = next(frames)
-            clocks = {name: frame[f"_clock{i}"][-1] for i, name in enumerate(clocks)}
+            clocks = {name: frame[f"{CLOCK}{i}"][-1] for i, name in enumerate(clocks)}
             lags = _measure_lags(plan, batch.topic, frame, list(clocks))
         idle_after = empty_after if batch.end_offset == 0 else None
         source = SourcePartition(
@@ -151,7 +152,7 @@ def _measure_lags(plan: Plan, topic: str, frame: pl.DataFrame, clocks: Sequence[
     watermark = plan.learned_topics.get(topic)
     if watermark is None:
         return []
-    clock = f"_clock{clocks.index(watermark.clock_id)}"
+    clock = f"{CLOCK}{clocks.index(watermark.clock_id)}"
     return report_lags(frame.filter(~watermark.is_set_aside()), clock)
 
 
@@ -199,8 +200,8 @@ def _follow_route(
         return
     clock = list(route.clocks).index(read.watermark.clock_id)
     frame = rows.with_columns(
-        pl.col(f"_clock{clock}").alias("_clock"),
-        source_order(route, read.topic.name).alias("_src"),
-        read.watermark.is_set_aside().alias("_ahead"),
+        pl.col(f"{CLOCK}{clock}").alias(CLOCK),
+        source_order(route, read.topic.name).alias(SOURCE),
+        read.watermark.is_set_aside().alias(IS_FUTURE),
     )
     deliver(route, read, frame, batches, bodies)

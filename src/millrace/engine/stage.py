@@ -20,7 +20,7 @@ from millrace.engine.isolation import (
     to_dead_letters,
 )
 from millrace.engine.operators import windows
-from millrace.engine.operators.contract import PAIR, OperatorResult
+from millrace.engine.operators.contract import OperatorResult
 from millrace.engine.operators.emit import drop_replaced_retractions, net_changes
 from millrace.engine.operators.partials import partials_of
 from millrace.engine.operators.registry import operator_for
@@ -29,6 +29,7 @@ from millrace.engine.routing import forward_rows, partition_by_slot
 from millrace.engine.state import SlotState
 from millrace.errors import StateUnreadable
 from millrace.values.calls import ordinary_errors
+from millrace.values.columns import PAIR
 
 
 def forget_state() -> None:

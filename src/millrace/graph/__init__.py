@@ -3,7 +3,6 @@
 from millrace.graph.edges import SHARED, Edge, depth, edges, operator_ids, walk
 from millrace.graph.identity import Identity
 from millrace.graph.nodes import (
-    ALL_ROWS,
     TIMEOUTS,
     Description,
     JoinRows,
@@ -41,7 +40,6 @@ from millrace.graph.schemas import (
 )
 
 __all__ = [
-    "ALL_ROWS",
     "BEHIND",
     "INTERNAL_COLUMNS",
     "IN_ORDER",

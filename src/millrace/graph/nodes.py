@@ -101,10 +101,6 @@ class JoinRows(Stateless):
     """
 
 
-ALL_ROWS = "_all_rows"
-"""The constant key under which all rows are one group."""
-
-
 @dataclass(frozen=True, eq=False)
 class SingleGroup(Stateless):
     """The results of all rows as one group, without the constant key."""

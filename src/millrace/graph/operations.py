@@ -26,11 +26,12 @@ from millrace.graph.identity import (
     identify_trigger,
     identify_window,
 )
-from millrace.graph.nodes import ALL_ROWS, Description, Node, SideOutput
+from millrace.graph.nodes import Description, Node, SideOutput
 from millrace.patterns.builder import Pattern
 from millrace.patterns.sql.clause import RowPattern
 from millrace.processors import Processor
 from millrace.triggers import AtWatermark, Trigger
+from millrace.values.columns import ALL_ROWS
 from millrace.windows import Ordered, ProcessingTime, Sliding, Unaligned, WindowFn
 
 IN_ORDER = "rows are taken in order of event time, as the watermark releases them"

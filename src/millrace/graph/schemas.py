@@ -9,6 +9,16 @@ import polars as pl
 
 from millrace.errors import DefinitionError
 from millrace.values.calls import ordinary_errors
+from millrace.values.columns import (
+    CLOCK,
+    INGESTED,
+    IS_FUTURE,
+    OFFSET,
+    PARTITION,
+    RECORD_KEY,
+    RECORD_VALUE,
+    SOURCE,
+)
 
 TIME_COLUMNS = {"event_time": pl.Int64(), "ingestion_time": pl.Int64()}
 """Columns every row has besides those of its type; a pane's event time is `window_end - 1`."""
@@ -40,14 +50,14 @@ def format_expressions(columns: Iterable[Any], named: Mapping[str, Any] | None =
 
 
 INTERNAL_COLUMNS = {
-    "_part": pl.Int64(),
-    "_clock": pl.Int64(),
-    "_src": pl.Int64(),
-    "_off": pl.Int64(),
-    "_ingested": pl.Int64(),
-    "_ahead": pl.Boolean(),
-    "_key": pl.Binary(),
-    "_value": pl.Binary(),
+    PARTITION: pl.Int64(),
+    CLOCK: pl.Int64(),
+    SOURCE: pl.Int64(),
+    OFFSET: pl.Int64(),
+    INGESTED: pl.Int64(),
+    IS_FUTURE: pl.Boolean(),
+    RECORD_KEY: pl.Binary(),
+    RECORD_VALUE: pl.Binary(),
 }
 """Columns that ride along with rows until they reach an operator."""
 

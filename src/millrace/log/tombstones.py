@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from millrace.log.contract import OutgoingRecords, Records
 from millrace.panes import COLUMNS, RETRACT
 from millrace.topics import Topic
+from millrace.values.columns import OFFSET
 
 
 def bury_retractions(frame: pl.DataFrame, records: OutgoingRecords) -> OutgoingRecords:
@@ -34,7 +35,7 @@ def tombstone_rows(topic: Topic, records: Records, template: pl.DataFrame) -> pl
         str(topic.key): keys.cast(topic.schema[str(topic.key)], strict=False),
         "event_time": pl.Series(append_times),
         "ingestion_time": pl.Series(append_times),
-        "_off": pl.Series(records.offsets[indices]),
+        OFFSET: pl.Series(records.offsets[indices]),
         "op": pl.Series([RETRACT] * len(indices), dtype=COLUMNS["op"]),
     }
     nulls = pl.repeat(None, len(indices), eager=True)

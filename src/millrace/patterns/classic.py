@@ -22,6 +22,15 @@ from millrace.geo import geocell, with_neighbours
 from millrace.patterns.builder import Pattern, pattern
 from millrace.patterns.conditions import first, last, previous
 from millrace.patterns.nearby import kilometres, resolution_for
+from millrace.values.columns import (
+    ALL_THINGS,
+    FLAG_PREFIX,
+    HOME_CELL,
+    LATITUDE,
+    LONGITUDE,
+    NEAR_CELL,
+    ONE_THING,
+)
 
 if TYPE_CHECKING:
     from millrace.keyed import Keyed
@@ -120,26 +129,25 @@ def near(stream: Stream, key: str, *, km: float, at: tuple[str, str] = ("latitud
         )
     resolution = resolution_for(km)
     dtype = stream.node.schema[key]
-    newest = stream.group_by(key).aggregate(
-        _latitude=aggregates.latest(at[0]), _longitude=aggregates.latest(at[1])
-    )
-    homes = newest.with_columns(_home=geocell("_latitude", "_longitude", resolution=resolution)).filter(
-        pl.col("_home").is_not_null()
+    place = {LATITUDE: aggregates.latest(at[0]), LONGITUDE: aggregates.latest(at[1])}
+    newest = stream.group_by(key).aggregate(**place)
+    homes = newest.with_columns(geocell(LATITUDE, LONGITUDE, resolution=resolution).alias(HOME_CELL)).filter(
+        pl.col(HOME_CELL).is_not_null()
     )
     in_cells = (
-        homes.with_columns(_cell=with_neighbours("_home"))
-        .explode("_cell")
-        .with_columns(_one=pl.struct(key, "_latitude", "_longitude", "_home"))
+        homes.with_columns(with_neighbours(HOME_CELL).alias(NEAR_CELL))
+        .explode(NEAR_CELL)
+        .with_columns(pl.struct(key, LATITUDE, LONGITUDE, HOME_CELL).alias(ONE_THING))
     )
-    by_cell = in_cells.group_by("_cell").aggregate(_all=aggregates.collect("_one"))
+    by_cell = in_cells.group_by(NEAR_CELL).collect(ONE_THING, name=ALL_THINGS)
 
     def pairs(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        present = sorted(row["_all"], key=lambda one: str(one[key]))
+        present = sorted(row[ALL_THINGS], key=lambda one: str(one[key]))
         for one, other in itertools.combinations(present, 2):
-            if one["_home"] == row["_cell"] and one[key] != other[key]:
+            if one[HOME_CELL] == row[NEAR_CELL] and one[key] != other[key]:
                 distance = kilometres(
-                    *(one[c] for c in ("_latitude", "_longitude")),
-                    *(other[c] for c in ("_latitude", "_longitude")),
+                    *(one[c] for c in (LATITUDE, LONGITUDE)),
+                    *(other[c] for c in (LATITUDE, LONGITUDE)),
                 )
                 if distance < km:
                     yield {key: one[key], "other": other[key], "km": distance}
@@ -150,8 +158,8 @@ def near(stream: Stream, key: str, *, km: float, at: tuple[str, str] = ("latitud
 def _count_conditions(keyed: Keyed, conditions: dict[str, pl.Expr]) -> Stream:
     if not conditions:
         raise DefinitionError("give at least one condition by name, such as fast=pl.col('speed') > 20")
-    flags = {f"_is_{name}": expr.cast(pl.Int64).fill_null(0) for name, expr in conditions.items()}
+    flags = {f"{FLAG_PREFIX}{name}": expr.cast(pl.Int64).fill_null(0) for name, expr in conditions.items()}
     rows = keyed.stream.with_columns(**flags)
     return rows.group_by(*keyed.keys).aggregate(
-        **{name: aggregates.sum(f"_is_{name}") for name in conditions}
+        **{name: aggregates.sum(f"{FLAG_PREFIX}{name}") for name in conditions}
     )

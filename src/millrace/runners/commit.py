@@ -63,6 +63,7 @@ from millrace.runners.state.folder import explain_write_errors
 from millrace.runners.state.quarantine import Quarantine
 from millrace.topics import Topic
 from millrace.values.calls import ordinary_errors
+from millrace.values.columns import RECORD_KEY, RECORD_VALUE
 
 RECOMPUTE_REMEDY = "compute everything once more into a new version of the topics (millrace backfill), or begin with another state folder that writes behind the results that are there (--take-over)"
 _log = logging.getLogger("millrace.run")
@@ -335,8 +336,9 @@ def encode_late_rows(frame: pl.DataFrame) -> OutgoingRecords:
     known = [c for c in frame.columns if not c.startswith("_") and c not in ("reason", "missed")]
     values = [
         json.dumps(row, default=str).encode() if value is None else value
-        for value, row in zip(frame["_value"], frame.select(known).iter_rows(named=True), strict=True)
+        for value, row in zip(frame[RECORD_VALUE], frame.select(known).iter_rows(named=True), strict=True)
     ]
     return late_letters(
-        OutgoingRecords(pa.array(values, pa.binary()), pa.array(frame["_key"].to_list(), pa.binary())), frame
+        OutgoingRecords(pa.array(values, pa.binary()), pa.array(frame[RECORD_KEY].to_list(), pa.binary())),
+        frame,
     )

@@ -26,6 +26,7 @@ from millrace.stream import Job
 from millrace.topics import Topic
 from millrace.values import event_values
 from millrace.values.calls import require_type, short_repr
+from millrace.values.columns import OFFSET
 
 _log = logging.getLogger("millrace.replay")
 
@@ -236,7 +237,7 @@ def _split_valid(topic: str, frame: pl.DataFrame) -> Decoded:
     invalid = frame.filter(~pl.all_horizontal(is_valid))
     dead = {
         "topic": pl.lit(topic),
-        "offset": pl.col("_off"),
+        "offset": pl.col(OFFSET),
         "reason": pl.lit("event time is outside the years 1 to 9999"),
     }
     unknown = {"key": pl.lit(None), "value": pl.lit(None)}
@@ -323,4 +324,4 @@ def _load_rows(topic: Topic, events: Events) -> pl.DataFrame:
         if nulls := time.null_count():
             raise InputError(f"{nulls} of the events have no {time.name}; remove or repair them")
     rows = pl.DataFrame([*fields, *times])
-    return rows.with_row_index("_off").with_columns(pl.col("_off").cast(pl.Int64))
+    return rows.with_row_index(OFFSET).with_columns(pl.col(OFFSET).cast(pl.Int64))

@@ -131,14 +131,15 @@ def _with_null_names(rows: pl.DataFrame) -> pl.DataFrame:
 def _name_targets(rows: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     """Adds the names of the cells that arcs lead to."""
     named = rows.with_columns(
-        _to=pl.col("to"), to=cell_centres(rows["to"])["cell"] if len(rows) else pl.lit(None, pl.String)
+        named_target=pl.col("to"),
+        to=cell_centres(rows["to"])["cell"] if len(rows) else pl.lit(None, pl.String),
     )
-    unplaced = named.filter(pl.col("to").is_null()).with_columns(to=pl.col("_to"))
+    unplaced = named.filter(pl.col("to").is_null()).with_columns(to=pl.col("named_target"))
     example = (
         f"{_describe_values(unplaced, ('to',))} is not an H3 cell, so the arc leads nowhere and is not shown"
     )
     _omit(unplaced, "no_end", omissions, example, "make the column with geocell(), or filter such rows out")
-    return named.filter(pl.col("to").is_not_null()).drop("_to")
+    return named.filter(pl.col("to").is_not_null()).drop("named_target")
 
 
 def _omit(unplaced: pl.DataFrame, cause: str, omissions: Omissions, example: str, remedy: str) -> None:

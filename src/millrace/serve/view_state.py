@@ -10,6 +10,7 @@ from millrace import panes
 from millrace.serve import tiles
 from millrace.serve.omissions import Omissions
 from millrace.serve.placement import check_results, place_results
+from millrace.values.columns import RIGHT_SUFFIX
 from millrace.views import View
 
 GRACE_MS = 5_000
@@ -174,11 +175,13 @@ class ViewState:
         """The tiles whose contents differ."""
         old = before.select("cell", "tile", *self._sent_columns, there=pl.lit(value=True))
         new = after.select("cell", "tile", *self._sent_columns, there=pl.lit(value=True))
-        both = old.join(new, on="cell", how="full", suffix="_new")
+        both = old.join(new, on="cell", how="full")
         compared = ("there", "tile", *self._sent_columns)
-        differs = pl.any_horizontal(pl.col(column).ne_missing(pl.col(f"{column}_new")) for column in compared)
+        differs = pl.any_horizontal(
+            pl.col(column).ne_missing(pl.col(f"{column}{RIGHT_SUFFIX}")) for column in compared
+        )
         changed = both.filter(differs)
-        return {*changed["tile"].drop_nulls(), *changed["tile_new"].drop_nulls()}
+        return {*changed["tile"].drop_nulls(), *changed[f"tile{RIGHT_SUFFIX}"].drop_nulls()}
 
 
 _WINDOW = ("window_start", "window_end")

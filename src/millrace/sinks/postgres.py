@@ -25,6 +25,7 @@ from millrace.errors import ComponentMissing, DefinitionError
 from millrace.log.codecs.codec import decode
 from millrace.log.contract import Log
 from millrace.topics import Topic
+from millrace.values.columns import OFFSET
 
 if TYPE_CHECKING:
     import psycopg
@@ -181,7 +182,7 @@ def _write_valid_rows(
     without_pane = rows.filter(~has_pane)
     refused = [
         (offset, "has no pane, so it has no place in a table by key and window")
-        for offset in without_pane["_off"].to_list()
+        for offset in without_pane[OFFSET].to_list()
     ]
     pending = [rows.filter(has_pane)]
     while pending:
@@ -198,7 +199,7 @@ def _write_valid_rows(
         ) as error:
             if len(chunk) == 1:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                refused.append((chunk["_off"][0], reason.replace("\0", "\\0")[:2_000]))
+                refused.append((chunk[OFFSET][0], reason.replace("\0", "\\0")[:2_000]))
                 continue
             half = len(chunk) // 2
             pending += [chunk[half:], chunk[:half]]

@@ -31,6 +31,7 @@ from millrace.testing.model.source import SourceEvent
 from millrace.testing.model.values import Row
 from millrace.topics import Topic
 from millrace.values import event_values
+from millrace.values.columns import OFFSET
 
 On: TypeAlias = Literal["model", "engine", "spark"]
 
@@ -134,13 +135,13 @@ def decode_events(topic: Topic, events: Sequence[SourceEvent]) -> Any:
     from millrace.log.codecs.codec import Decoded
     from millrace.log.dead_letters import DEAD_SCHEMA
 
-    schema = pl.Schema({**topic.schema, **graph.TIME_COLUMNS, "_off": pl.Int64()})
+    schema = pl.Schema({**topic.schema, **graph.TIME_COLUMNS, OFFSET: pl.Int64()})
     rows = [
-        {**e.values, "event_time": e.event_time, "ingestion_time": e.ingestion_time, "_off": e.offset}
+        {**e.values, "event_time": e.event_time, "ingestion_time": e.ingestion_time, OFFSET: e.offset}
         for e in events
     ]
     return Decoded(
-        pl.DataFrame(rows, schema=schema, orient="row").sort("_off"), pl.DataFrame(schema=DEAD_SCHEMA)
+        pl.DataFrame(rows, schema=schema, orient="row").sort(OFFSET), pl.DataFrame(schema=DEAD_SCHEMA)
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from millrace.errors import DefinitionError, InputError
+from millrace.values.columns import JUDGED, MADE, MADE_PREFIX
 
 DType: TypeAlias = pl.DataType | type
 """The type of a column: one of polars, or a plain type of Python."""
@@ -106,9 +107,9 @@ def is_elementwise(expr: pl.Expr, schema: Mapping[str, Any]) -> bool:
     """
     if _has_constant_aggregate(str(expr)):
         return False
-    frame = pl.LazyFrame(schema={**schema, "_judged": pl.Int64()})
-    column = expr.name.prefix("_made_") if expr.meta.has_multiple_outputs() else expr.alias("_made")
-    plan = frame.with_columns(column).filter(pl.col("_judged") > 0).explain()
+    frame = pl.LazyFrame(schema={**schema, JUDGED: pl.Int64()})
+    column = expr.name.prefix(MADE_PREFIX) if expr.meta.has_multiple_outputs() else expr.alias(MADE)
+    plan = frame.with_columns(column).filter(pl.col(JUDGED) > 0).explain()
     projection_at = plan.find("WITH_COLUMNS")
     return projection_at < 0 or plan.find("FILTER") > projection_at or plan.find("SELECTION") > projection_at
 

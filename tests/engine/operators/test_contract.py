@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 import millrace as mr
 from millrace import windows
-from millrace.engine.operators.contract import PAIR, divide_panes, empty_changes, empty_panes, number_pairs
+from millrace.engine.operators.contract import divide_panes, empty_changes, empty_panes, number_pairs
 from millrace.engine.plan import Operator, Plan
+from millrace.values.columns import PAIR
 
 
 @dataclass

@@ -5,8 +5,8 @@ from typing import Any
 import polars as pl
 
 from millrace import panes
-from millrace.engine.operators.contract import PAIR
 from millrace.engine.operators.emit import drop_replaced_retractions, net_changes
+from millrace.values.columns import PAIR
 
 HISTORY: dict[str, Any] = {"index": 0, "settled_index": 0, "timing": "late", "final": False}
 

@@ -58,5 +58,7 @@ def test_sessions_merge_on_columns_as_one_key_at_a_time(rows: list[tuple[str, in
         for one in group
     }
     for window in (GAP, Touching()):
-        merged = merge_windows(single, ["key"], window).select("key", "_start", "_end", "_from", "_to")
+        merged = merge_windows(single, ["key"], window).select(
+            "key", "_start", "_end", "_merged_start", "_merged_end"
+        )
         assert {*merged.rows()} == expected

@@ -93,7 +93,7 @@ def test_rows_are_kept_from_the_first_open_beginning_and_no_longer_than_within()
         [("x", "a", 1), ("x", "b", 2), ("y", "b", 3), ("z", "a", 4)], schema=SCHEMA, orient="row"
     )
     kept = reader.step(reader.schema.to_frame(), rows, 5).kept
-    assert kept.select("key", "event_time", "_first").sort("event_time").rows() == [
+    assert kept.select("key", "event_time", "_may_begin").sort("event_time").rows() == [
         ("x", 1, True),
         ("x", 2, False),
         ("z", 4, True),

@@ -17,9 +17,10 @@ from millrace.durations import END_OF_STREAM
 from millrace.errors import DefinitionError, PatternFailed, StateMismatch
 from millrace.patterns import Pattern, avg, first, last, previous
 from millrace.patterns.cep import encoding
-from millrace.patterns.cep.matcher import MATCH, STEP, Key, Matcher
+from millrace.patterns.cep.matcher import Key, Matcher
 from millrace.patterns.cep.partial_matches import PartialMatches
 from millrace.testing.transcripts import patterns as transcripts
+from millrace.values.columns import MATCH_NUMBER, STEP
 from patterns.random_patterns import random_events, random_nested_pattern, random_pattern
 from strategies import examples
 
@@ -33,7 +34,7 @@ def frame(*rows: tuple[str, str, int, int]) -> pl.DataFrame:
 
 def find_times(pattern: Pattern, rows: pl.DataFrame, **options: Any) -> list[list[int]]:
     found = Matcher(pattern, SCHEMA, ("key",), **options).step({}, rows, END_OF_STREAM).matches
-    return [part["event_time"].to_list() for part in found.partition_by(MATCH, maintain_order=True)]
+    return [part["event_time"].to_list() for part in found.partition_by(MATCH_NUMBER, maintain_order=True)]
 
 
 @pytest.mark.parametrize(
@@ -370,7 +371,7 @@ def test_matches_that_began_at_different_events_share_the_events_that_they_have_
     assert len(data) < 200_000
     again = encoding.decode_matches(data, matcher.states, list(SCHEMA))
     found = matcher.step({("x",): again}, frame(("x", "b", 0, 2_000)), END_OF_STREAM).matches.partition_by(
-        MATCH, maintain_order=True
+        MATCH_NUMBER, maintain_order=True
     )
     assert [part["event_time"].to_list() for part in found[::500]] == [
         [*range(first, 2_001)] for first in range(0, 2_000, 500)
@@ -387,8 +388,8 @@ def test_matches_that_share_events_are_shown_without_a_row_of_python_for_each() 
         done = matcher.step({}, frame(*rows, ("x", end, 0, 1_000)), END_OF_STREAM)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert done.matches[MATCH].n_unique() == shown
-        assert done.timeouts[MATCH].n_unique() == (1_001 if asked else 0)
+        assert done.matches[MATCH_NUMBER].n_unique() == shown
+        assert done.timeouts[MATCH_NUMBER].n_unique() == (1_001 if asked else 0)
         assert most < 30_000_000
 
 

@@ -20,6 +20,7 @@ from millrace.runners.local import Engine
 from millrace.runners.replay import ReplayInput, TopicPartition, read_all_rows
 from millrace.stream import Job
 from millrace.testing.model.values import Row
+from millrace.values.columns import OFFSET, SEEN_AT
 
 MAX_BATCHES = 240
 """The most batches of a run. With fewer times of arrival, each of these is a batch."""
@@ -89,14 +90,14 @@ def _add_arrival_times(frame: pl.DataFrame) -> pl.DataFrame:
     """Adds the time at which each row is seen. A log is read in order, so it is never before that of an
     earlier row.
     """
-    return frame.with_columns(pl.col("ingestion_time").cum_max().alias("_seen"))
+    return frame.with_columns(pl.col("ingestion_time").cum_max().alias(SEEN_AT))
 
 
 def _observed_range(
     rows: Mapping[TopicPartition, pl.DataFrame], since: int, until: int | None
 ) -> tuple[int, int]:
     """The first and the last time to draw."""
-    arrivals = pl.concat([frame["_seen"] for frame in rows.values()])
+    arrivals = pl.concat([frame[SEEN_AT] for frame in rows.values()])
     first, last = arrivals.min(), arrivals.max()
     assert isinstance(first, int), "there are rows"
     assert isinstance(last, int), "there are rows"
@@ -113,7 +114,7 @@ def _batch_clocks(
 ) -> list[int]:
     """The clocks of the batches."""
     first, last = observed
-    arrived = pl.concat([frame["_seen"] for frame in rows.values()])
+    arrived = pl.concat([frame[SEEN_AT] for frame in rows.values()])
     arrival_times = arrived.filter(arrived.is_between(first, last)).unique().to_list()
     interval = max(1, -(-(last - first) // MAX_BATCHES))
     clocks = {*arrival_times} if len(arrival_times) <= MAX_BATCHES else {*range(first, last, interval)}
@@ -127,9 +128,9 @@ def _batches_between(
 ) -> list[PartitionBatch]:
     """The rows that arrive in `(after, until]`; None: from the beginning."""
     arrives = (
-        pl.col("_seen") <= until
+        pl.col(SEEN_AT) <= until
         if after is None
-        else pl.col("_seen").is_between(after, until, closed="right")
+        else pl.col(SEEN_AT).is_between(after, until, closed="right")
     )
     return [_make_batch(partition, frame.filter(arrives)) for partition, frame in rows.items()]
 
@@ -137,7 +138,7 @@ def _batches_between(
 def _make_batch(partition: TopicPartition, frame: pl.DataFrame) -> PartitionBatch:
     if frame.is_empty():
         return PartitionBatch(*partition)
-    return PartitionBatch(*partition, Decoded(frame.drop("_seen"), pl.DataFrame(schema=DEAD_SCHEMA)))
+    return PartitionBatch(*partition, Decoded(frame.drop(SEEN_AT), pl.DataFrame(schema=DEAD_SCHEMA)))
 
 
 def _find_output(job: Job, topic: str | None) -> graph.Write:
@@ -253,7 +254,7 @@ class _Recorder:
         if batch.rows is None:
             return
         key_offsets = self._offsets_of_key(batch)
-        for offset, at in batch.rows.select("_off", "event_time").iter_rows():
+        for offset, at in batch.rows.select(OFFSET, "event_time").iter_rows():
             if key_offsets is not None and offset not in key_offsets:
                 continue
             reason = refused.get((batch.topic, batch.partition, offset))
@@ -270,14 +271,14 @@ class _Recorder:
         offsets: set[int] = set()
         absent = pl.lit(None)
         internal_columns = [
-            absent.cast(dtype).alias(name) for name, dtype in graph.INTERNAL_COLUMNS.items() if name != "_off"
+            absent.cast(dtype).alias(name) for name, dtype in graph.INTERNAL_COLUMNS.items() if name != OFFSET
         ]
         for node in self.job.operator_ids:
             for edge in graph.edges(node):
                 if isinstance(edge.origin, graph.Read) and edge.origin.topic.name == batch.topic:
                     offsets |= {
                         *_rows_of_key(edge.apply(batch.rows.with_columns(internal_columns)), self.key_values)[
-                            "_off"
+                            OFFSET
                         ]
                     }
         return offsets

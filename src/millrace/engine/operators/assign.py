@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from millrace.values.columns import END, START, WINDOW_INPUT, WINDOW_TIME
 from millrace.windows import (
     FOREVER,
     Delta,
@@ -15,19 +16,16 @@ from millrace.windows import (
     WindowFn,
 )
 
-WINDOW_INPUT = "_place"
-"""What else a row says of its windows: an offset, a value whose changes cut windows, or whether it is the last of its window."""
-
 
 def assign_windows(rows: pl.DataFrame, window: WindowFn) -> pl.DataFrame:
     """A row for each window that contains the time `_at`."""
     match window:
         case GlobalWindow():
             return rows.with_columns(
-                pl.lit(FOREVER[0], pl.Int64).alias("_start"), pl.lit(FOREVER[1], pl.Int64).alias("_end")
+                pl.lit(FOREVER[0], pl.Int64).alias(START), pl.lit(FOREVER[1], pl.Int64).alias(END)
             )
         case Sessions(gap=gap):
-            return rows.with_columns(pl.col("_at").alias("_start"), (pl.col("_at") + gap).alias("_end"))
+            return rows.with_columns(pl.col(WINDOW_TIME).alias(START), (pl.col(WINDOW_TIME) + gap).alias(END))
         case Sliding(size=size, every=every, offset=offset):
             return _assign_sliding(rows, size, every, pl.lit(offset, pl.Int64))
         case Unaligned(size=size, every=every):
@@ -63,19 +61,19 @@ def earliest_end(window: WindowFn, at: pl.Expr) -> pl.Expr | None:
 
 
 def _assign_sliding(rows: pl.DataFrame, size: int, every: int, offset: pl.Expr) -> pl.DataFrame:
-    last = (pl.col("_at") - offset) // every * every + offset
-    first = (pl.col("_at") - size - offset) // every * every + offset + every
+    last = (pl.col(WINDOW_TIME) - offset) // every * every + offset
+    first = (pl.col(WINDOW_TIME) - size - offset) // every * every + offset + every
     starts = pl.int_ranges(first, last + 1, every) if size > every else last
-    frame = rows.with_columns(starts.alias("_start"))
+    frame = rows.with_columns(starts.alias(START))
     if size > every:
-        frame = frame.explode("_start", empty_as_null=False)
-    return frame.with_columns((pl.col("_start") + size).alias("_end"))
+        frame = frame.explode(START, empty_as_null=False)
+    return frame.with_columns((pl.col(START) + size).alias(END))
 
 
 def _assign_by_user(rows: pl.DataFrame, window: WindowFn) -> pl.DataFrame:
-    times = rows["_at"].unique().to_list()
+    times = rows[WINDOW_TIME].unique().to_list()
     windows = [(at, start, end) for at in times for start, end in window.assign(at)]
     assigned = pl.DataFrame(
-        windows, schema={"_at": pl.Int64, "_start": pl.Int64, "_end": pl.Int64}, orient="row"
+        windows, schema={WINDOW_TIME: pl.Int64, START: pl.Int64, END: pl.Int64}, orient="row"
     )
-    return rows.join(assigned, on="_at", how="inner", maintain_order="left")
+    return rows.join(assigned, on=WINDOW_TIME, how="inner", maintain_order="left")

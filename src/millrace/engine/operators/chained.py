@@ -29,6 +29,7 @@ from millrace.engine.operators.emit import PaneValues, WindowShape
 from millrace.engine.operators.slices import end_range, grid_of
 from millrace.engine.plan import Operator
 from millrace.engine.state import Layout, SlotState
+from millrace.values.columns import END, OFFSET, PARTIAL_ROWS, ROW_TIME, SOURCE, START, WEIGHT
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,7 @@ class ChainedOperator:
     @cached_property
     def layout(self) -> Layout:
         """How the bag, or the sums, are kept."""
-        return Layout(pl.col("_end"), pl.col("_end"), self._merge)
+        return Layout(pl.col(END), pl.col(END), self._merge)
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """A batch: changes are applied, the watermark moves, panes fire, expired state is dropped."""
@@ -87,20 +88,20 @@ class ChainedOperator:
         rows = (
             pl.concat(frames)
             .group_by(self.identity_columns)
-            .agg(pl.col("_w").sum())
-            .filter(pl.col("_w") != 0)
+            .agg(pl.col(WEIGHT).sum())
+            .filter(pl.col(WEIGHT) != 0)
         )
         return self._to_partials(rows) if self.shape.partials.is_additive else rows
 
     def _assign_windows(self, frame: pl.DataFrame) -> pl.DataFrame:
-        sign = pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1).cast(pl.Int64).alias("_w")
+        sign = pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1).cast(pl.Int64).alias(WEIGHT)
         if self.operator.aggregation.same_window:
-            window = pl.col("window_start").alias("_start"), pl.col("window_end").alias("_end")
-            return frame.with_columns(sign, *window).select(*self.identity_columns, "_w")
+            window = pl.col("window_start").alias(START), pl.col("window_end").alias(END)
+            return frame.with_columns(sign, *window).select(*self.identity_columns, WEIGHT)
         grid = grid_of(self.operator.aggregation.windowing)
         at = pl.col("event_time")
-        ends = pl.int_ranges(grid.first_end(at), grid.last_end(at) + 1, grid.window.every).alias("_end")
-        return frame.with_columns(sign, ends).explode("_end").select(*self.identity_columns, "_w")
+        ends = pl.int_ranges(grid.first_end(at), grid.last_end(at) + 1, grid.window.every).alias(END)
+        return frame.with_columns(sign, ends).explode(END).select(*self.identity_columns, WEIGHT)
 
     @cached_property
     def _empty_rows(self) -> pl.DataFrame:
@@ -108,9 +109,9 @@ class ChainedOperator:
         rows = (
             self.operator.node.inputs[0]
             .schema.to_frame()
-            .with_columns(number.alias(c) for c in ("_start", "_end", "_w"))
+            .with_columns(number.alias(c) for c in (START, END, WEIGHT))
         )
-        rows = rows.clear().select(*self.identity_columns, "_w")
+        rows = rows.clear().select(*self.identity_columns, WEIGHT)
         return self._to_partials(rows) if self.shape.partials.is_additive else rows
 
     def _to_partials(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -119,47 +120,49 @@ class ChainedOperator:
             return rows.select(
                 *self.shape.partials.keys,
                 *self.shape.window_columns,
-                *[pl.col("_w").alias(column) for column in self.shape.partials.value_columns],
+                *[pl.col(WEIGHT).alias(column) for column in self.shape.partials.value_columns],
             )
-        retracted = rows.filter(pl.col("_w") < 0)
+        retracted = rows.filter(pl.col(WEIGHT) < 0)
         if retracted.is_empty():
             return self._condense(rows)
-        added = self._condense(rows.filter(pl.col("_w") > 0))
+        added = self._condense(rows.filter(pl.col(WEIGHT) > 0))
         removed = self.shape.partials.from_retracted(
-            self._repeat_by_weight(retracted.with_columns(-pl.col("_w"))), group=self.shape.window_columns
+            self._repeat_by_weight(retracted.with_columns(-pl.col(WEIGHT))), group=self.shape.window_columns
         )
         return self.shape.partials.merge(pl.concat([added, removed]), group=self.shape.window_columns)
 
     def _repeat_by_weight(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Each row as often as it weighs."""
         return (
-            rows.select(pl.exclude("_w").repeat_by("_w")).explode(cs.all())
-            if (rows["_w"] > 1).any()
-            else rows.drop("_w")
+            rows.select(pl.exclude(WEIGHT).repeat_by(WEIGHT)).explode(cs.all())
+            if (rows[WEIGHT] > 1).any()
+            else rows.drop(WEIGHT)
         )
 
     def _condense(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Partials of rows that stand for as many as they weigh."""
         repeated = self._repeat_by_weight(rows)
         if self.shape.partials.is_ordered:
-            repeated = repeated.sort("event_time", *self.shape.partials.input_columns).with_row_index("_off")
+            repeated = repeated.sort("event_time", *self.shape.partials.input_columns).with_row_index(OFFSET)
             repeated = repeated.with_columns(
-                pl.col("event_time").alias("_t"),
-                pl.lit(0, pl.Int64).alias("_src"),
-                pl.col("_off").cast(pl.Int64),
+                pl.col("event_time").alias(ROW_TIME),
+                pl.lit(0, pl.Int64).alias(SOURCE),
+                pl.col(OFFSET).cast(pl.Int64),
             )
         return self.shape.partials.from_rows(repeated, group=self.shape.window_columns)
 
     def _merge(self, rows: pl.DataFrame) -> pl.DataFrame:
         if self.shape.partials.is_additive:
             return self.shape.partials.merge(rows, group=self.shape.window_columns)
-        return rows.group_by(self.identity_columns).agg(pl.col("_w").sum()).filter(pl.col("_w") != 0)
+        return rows.group_by(self.identity_columns).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) != 0)
 
     def _values(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The aggregates of each key and window that has rows."""
         merged = self._merge(rows)
         partials = merged if self.shape.partials.is_additive else self._condense(merged)
-        return self.shape.partials.results(partials.filter(pl.col("_n") > 0), group=self.shape.window_columns)
+        return self.shape.partials.results(
+            partials.filter(pl.col(PARTIAL_ROWS) > 0), group=self.shape.window_columns
+        )
 
     def _fire(
         self, state: SlotState, net_rows: pl.DataFrame, old_watermark: int | None, watermark: int | None
@@ -222,7 +225,7 @@ class ChainedOperator:
         node = self.operator.aggregation
         if timing == "early" and not node.same_window:
             return stored_rows.clear(), net_rows.clear()
-        within = pl.col("_end").is_between(low, high, closed="right")
+        within = pl.col(END).is_between(low, high, closed="right")
         before, now = stored_rows.filter(within), net_rows.filter(within)
         return before if timing == "on_time" else _rows_of_groups(
             before, now.select(self.shape.group_columns)

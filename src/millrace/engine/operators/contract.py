@@ -22,9 +22,7 @@ from millrace.engine.exchange import Block, Body
 from millrace.engine.plan import Operator
 from millrace.engine.progress import PartitionWatermark
 from millrace.engine.state import SlotState
-
-PAIR = "_off"
-"""The column that says which new value takes the place of which old one; it rides through stateless steps as offsets do."""
+from millrace.values.columns import PAIR
 
 
 @dataclass(frozen=True)

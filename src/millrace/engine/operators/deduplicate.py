@@ -37,10 +37,20 @@ from millrace.engine.ordered_rows import OrderedRows
 from millrace.engine.plan import Operator
 from millrace.engine.routing import RAW_COLUMNS
 from millrace.engine.state import Layout, SlotState
+from millrace.values.columns import (
+    CLOCK,
+    EDGE,
+    FIRST_ROW,
+    LAST_EMITTED,
+    ROW_INDEX,
+    ROW_TIME,
+    TOPIC,
+    WATERMARK,
+)
 
 SEEN = "seen"
 """State table: the identity and event time of emitted rows."""
-_INTERNAL_COLUMNS = ("_w", "_topic", "_row", "_t", "_via")
+_INTERNAL_COLUMNS = (WATERMARK, TOPIC, ROW_INDEX, ROW_TIME, EDGE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +80,7 @@ class DeduplicateOperator:
         rows = {}
         if accepted is not None and not accepted.is_empty():
             state, emitted = self._drop_duplicates(state, accepted.sort(ORDER), progress.watermark)
-            parts = emitted.partition_by("_via", as_dict=True)
+            parts = emitted.partition_by(EDGE, as_dict=True)
             rows = {int(edge): self._to_rows(part) for (edge,), part in parts.items()}
         values = {"progress": progress.after.to_json(), "time": progress.watermark}
         return OperatorResult(
@@ -89,13 +99,13 @@ class DeduplicateOperator:
         for block in blocks:
             blocks_by_edge.setdefault(int(block.channel.partition("/")[0]), []).append(block)
         frames = [
-            rows.with_columns(pl.lit(edge, pl.Int64).alias("_via"))
+            rows.with_columns(pl.lit(edge, pl.Int64).alias(EDGE))
             for edge, edge_blocks in blocks_by_edge.items()
             if (rows := progress.load_rows(edge_blocks)) is not None
         ]
         if not frames:
             return None
-        rows = pl.concat(frames, how="diagonal_relaxed").drop("_row").with_row_index("_row")
+        rows = pl.concat(frames, how="diagonal_relaxed").drop(ROW_INDEX).with_row_index(ROW_INDEX)
         rows = rows.with_columns(
             pl.lit(None, dtype).alias(name) for name, dtype in RAW_COLUMNS.items() if name not in rows.columns
         )
@@ -131,7 +141,7 @@ class DeduplicateOperator:
         identity, within = self.node.identity_columns, 0 if self.node.is_immediate else self.node.within
         columns = self._remembered_columns
         first, last = rows.select(
-            pl.col("_t").min().alias("first") - within, pl.col("_t").max().alias("last")
+            pl.col(ROW_TIME).min().alias("first") - within, pl.col(ROW_TIME).max().alias("last")
         ).row(0)
         near = pl.col("event_time").is_between(first, last)
         chunks = [
@@ -153,24 +163,26 @@ class DeduplicateOperator:
         usual. A long burst of copies goes in one pass: all of it lies within reach of the row emitted before it.
         """
         identity, time = self.node.identity_columns, pl.col("event_time")
-        last_emitted = seen.group_by(identity).agg(time.max().alias("_last"))
+        last_emitted = seen.group_by(identity).agg(time.max().alias(LAST_EMITTED))
         pending = (
-            rows.drop("_row")
-            .with_row_index("_row")
+            rows.drop(ROW_INDEX)
+            .with_row_index(ROW_INDEX)
             .join(last_emitted, on=identity, how="left", nulls_equal=True, maintain_order="left")
         )
         emitted = [pending.clear()]
         while not pending.is_empty():
-            pending = pending.filter(pl.col("_last").is_null() | (time >= pl.col("_last") + self.node.within))
-            pending = pending.with_columns(
-                time.first().over(identity).alias("_last"),
-                pl.col("_row").first().over(identity).alias("_kept"),
+            pending = pending.filter(
+                pl.col(LAST_EMITTED).is_null() | (time >= pl.col(LAST_EMITTED) + self.node.within)
             )
-            emitted.append(pending.filter(pl.col("_row") == pl.col("_kept")).drop("_kept"))
-            pending = pending.filter(pl.col("_row") != pl.col("_kept")).drop("_kept")
-        return pl.concat(emitted).drop("_last")
+            pending = pending.with_columns(
+                time.first().over(identity).alias(LAST_EMITTED),
+                pl.col(ROW_INDEX).first().over(identity).alias(FIRST_ROW),
+            )
+            emitted.append(pending.filter(pl.col(ROW_INDEX) == pl.col(FIRST_ROW)).drop(FIRST_ROW))
+            pending = pending.filter(pl.col(ROW_INDEX) != pl.col(FIRST_ROW)).drop(FIRST_ROW)
+        return pl.concat(emitted).drop(LAST_EMITTED)
 
     def _to_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows as they go on; those that have waited come in order, so that nothing can refuse them."""
-        watermark = pl.col("_w") if self.node.is_immediate else pl.lit(None, pl.Int64)
-        return rows.with_columns(watermark.alias("_clock")).drop(_INTERNAL_COLUMNS)
+        watermark = pl.col(WATERMARK) if self.node.is_immediate else pl.lit(None, pl.Int64)
+        return rows.with_columns(watermark.alias(CLOCK)).drop(_INTERNAL_COLUMNS)

@@ -25,12 +25,23 @@ import polars as pl
 
 from millrace import panes
 from millrace.engine.operators import contract
-from millrace.engine.operators.contract import PAIR
 from millrace.engine.operators.partials import Partials, partials_of
 from millrace.engine.plan import Operator
 from millrace.engine.state import Layout
+from millrace.values.columns import (
+    END,
+    HAD_VALUE,
+    HAS_VALUE,
+    IS_UNCHANGED,
+    OLD_PREFIX,
+    PAIR,
+    PANE_COUNT,
+    SETTLED_COUNT,
+    START,
+    WEIGHT,
+)
 
-PANE_COUNTERS = {"_shown": pl.Int64(), "_settled": pl.Int64()}
+PANE_COUNTERS = {PANE_COUNT: pl.Int64(), SETTLED_COUNT: pl.Int64()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +68,7 @@ class WindowShape:
     def mask_added_aggregates(self, since: Mapping[str, int]) -> list[pl.Expr]:
         """Aggregates that were added later, as null in windows that had begun by then: they would hold only what came since."""
         sliced = self.operator.aggregation.windowing.sliced_window
-        start = pl.col("_end") - sliced.size if sliced else pl.col("_start")
+        start = pl.col(END) - sliced.size if sliced else pl.col(START)
         names = [name for name in since if name in self.operator.aggregation.aggregates]
         return [pl.when(start > since[name]).then(pl.col(name)).alias(name) for name in names]
 
@@ -82,7 +93,7 @@ class WindowShape:
     @cached_property
     def counter_layout(self) -> Layout:
         """How the numbers of panes are kept: the greatest count wins."""
-        end = pl.col("_end")
+        end = pl.col(END)
         return Layout(
             end, end, lambda frame: frame.group_by(self.group_columns).agg(pl.col(*PANE_COUNTERS).max())
         )
@@ -92,7 +103,7 @@ def group_columns_of(operator: Operator) -> list[str]:
     """The key and the window of a result; where all windows are of one size, their ends tell them apart."""
     return [
         *operator.node.keys,
-        *(["_end"] if operator.aggregation.windowing.sliced_window else ["_start", "_end"]),
+        *([END] if operator.aggregation.windowing.sliced_window else [START, END]),
     ]
 
 
@@ -148,7 +159,7 @@ def _number_refinements(
     values: PaneValues, previous: pl.DataFrame, counters: pl.DataFrame, builder: _PaneBuilder
 ) -> EmittedPanes:
     pairs = _pair_with_previous(values, previous, counters)
-    has_value, had_value, is_unchanged = pairs["_new"], pairs["_had"], pairs["_same"]
+    has_value, had_value, is_unchanged = pairs[HAS_VALUE], pairs[HAD_VALUE], pairs[IS_UNCHANGED]
     emitted, changes = [], []
     if values.operator.shows:
         emitted = [
@@ -184,18 +195,18 @@ def net_changes(rows: pl.DataFrame) -> pl.DataFrame:
     if not (rows["op"] == panes.RETRACT).any():
         return rows.drop(PAIR)
     value_columns = [column for column in rows.columns if column not in panes.HISTORY_COLUMNS]
-    weight = pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1).alias("_weight")
+    weight = pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1).alias(WEIGHT)
     net = (
         rows.with_columns(weight)
         .group_by(*value_columns, "timing", maintain_order=True)
         .agg(
-            pl.col("_weight").sum(),
+            pl.col(WEIGHT).sum(),
             *[pl.col(column).last() for column in panes.HISTORY_COLUMNS if column not in ("timing", "op")],
         )
     )
-    op = pl.when(pl.col("_weight") > 0).then(pl.lit(panes.ADD)).otherwise(pl.lit(panes.RETRACT)).alias("op")
-    kept = net.filter(pl.col("_weight") != 0).with_columns(op)
-    counts = kept["_weight"].abs().to_list()
+    op = pl.when(pl.col(WEIGHT) > 0).then(pl.lit(panes.ADD)).otherwise(pl.lit(panes.RETRACT)).alias("op")
+    kept = net.filter(pl.col(WEIGHT) != 0).with_columns(op)
+    counts = kept[WEIGHT].abs().to_list()
     repeated = [index for index, count in enumerate(counts) for _ in range(count)]
     return kept.select(rows.drop(PAIR).columns)[repeated].sort("op", descending=True, maintain_order=True)
 
@@ -204,18 +215,22 @@ def _pair_with_previous(values: PaneValues, previous: pl.DataFrame, counters: pl
     """Each group with its value now (`_new`), the one shown before (`_had`, columns `_was_…`), whether they are the `_same`, and its numbers."""
     group, names = values.group, list(values.operator.aggregation.aggregates)
     before = previous.lazy().select(
-        *group, *[pl.col(name).alias(f"_was_{name}") for name in names], pl.lit(value=True).alias("_had")
+        *group,
+        *[pl.col(name).alias(f"{OLD_PREFIX}{name}") for name in names],
+        pl.lit(value=True).alias(HAD_VALUE),
     )
     counted = counters.lazy().group_by(group).agg(pl.col(*PANE_COUNTERS).max())
-    had_value = pl.col("_had").fill_null(value=False)
-    is_unchanged = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"_was_{name}")) for name in names)
+    had_value = pl.col(HAD_VALUE).fill_null(value=False)
+    is_unchanged = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"{OLD_PREFIX}{name}")) for name in names)
     return (
         values.current.lazy()
-        .with_columns(pl.lit(value=True).alias("_new"))
+        .with_columns(pl.lit(value=True).alias(HAS_VALUE))
         .join(before, on=group, how="full", coalesce=True, nulls_equal=True)
         .join(counted, on=group, how="left", nulls_equal=True)
         .with_columns(
-            pl.col("_new").fill_null(value=False), had_value, (had_value & is_unchanged).alias("_same")
+            pl.col(HAS_VALUE).fill_null(value=False),
+            had_value,
+            (had_value & is_unchanged).alias(IS_UNCHANGED),
         )
         .with_columns(pl.col(column).fill_null(had_value.cast(pl.Int64)) for column in PANE_COUNTERS)
         .with_row_index(PAIR)
@@ -226,12 +241,12 @@ def _pair_with_previous(values: PaneValues, previous: pl.DataFrame, counters: pl
 def _previous_values(pairs: pl.DataFrame, selected: pl.Series, values: PaneValues) -> pl.DataFrame:
     """The values shown before, under their names."""
     names = list(values.operator.aggregation.aggregates)
-    return pairs.filter(selected).drop(names).rename({f"_was_{name}": name for name in names})
+    return pairs.filter(selected).drop(names).rename({f"{OLD_PREFIX}{name}": name for name in names})
 
 
 def _count_panes(values: PaneValues, numbered: pl.DataFrame) -> pl.DataFrame:
     settled = 0 if values.timing == "early" else 1
-    return numbered.select(*values.group, pl.col("_shown") + 1, pl.col("_settled") + settled)
+    return numbered.select(*values.group, pl.col(PANE_COUNT) + 1, pl.col(SETTLED_COUNT) + settled)
 
 
 @dataclass(frozen=True)
@@ -242,15 +257,15 @@ class _PaneBuilder:
 
     def build(self, frame: pl.DataFrame, op: str) -> pl.DataFrame:
         """Numbered values as panes."""
-        node, end = self.operator.aggregation, pl.col("_end")
+        node, end = self.operator.aggregation, pl.col(END)
         windowing = node.windowing
-        start = end - windowing.sliced_window.size if windowing.sliced_window else pl.col("_start")
-        settled = pl.lit(-1, pl.Int64) if self.timing == "early" else pl.col("_settled")
+        start = end - windowing.sliced_window.size if windowing.sliced_window else pl.col(START)
+        settled = pl.lit(-1, pl.Int64) if self.timing == "early" else pl.col(SETTLED_COUNT)
         return frame.with_columns(
             (end - 1).alias("event_time"),
             start.alias("window_start"),
             end.alias("window_end"),
-            pl.col("_shown").alias("index"),
+            pl.col(PANE_COUNT).alias("index"),
             settled.alias("settled_index"),
             pl.lit(self.timing).alias("timing"),
             (end + self.operator.horizon <= self.watermark).alias("final"),

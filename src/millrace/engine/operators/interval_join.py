@@ -25,11 +25,20 @@ from millrace.engine.ordered_rows import OrderedRows
 from millrace.engine.plan import Operator
 from millrace.engine.state import Layout, SlotState
 from millrace.graph.build.join import SIDE_COLUMNS, IntervalJoin
+from millrace.values.columns import (
+    COPY_NUMBER,
+    EXPIRES_AT,
+    OFFSET,
+    PARTNER_TIME,
+    RIGHT_SUFFIX,
+    ROW_TIME,
+    SOURCE,
+)
 
 LEFT, RIGHT = SIDE_COLUMNS
 ROWS, MATCHED = "rows", "met"
 """State tables: the rows of both sides, and which of them have met a partner."""
-ROW_ID = ("_src", "_off", "_nth")
+ROW_ID = (SOURCE, OFFSET, COPY_NUMBER)
 """With the key, what tells rows apart in every slot: where they come from, and which of those that a step made of one row."""
 
 
@@ -43,7 +52,7 @@ class IntervalJoinOperator:
     @cached_property
     def rows(self) -> OrderedRows:
         """How rows are judged: as rows in order are, though none waits."""
-        return OrderedRows(self.operator, ("_t", "_src", "_off", *SIDE_COLUMNS))
+        return OrderedRows(self.operator, (ROW_TIME, SOURCE, OFFSET, *SIDE_COLUMNS))
 
     @cached_property
     def _empty_rows(self) -> pl.DataFrame:
@@ -51,15 +60,15 @@ class IntervalJoinOperator:
         empty, number = self.node.inputs[0].schema.to_frame(), pl.lit(0, pl.Int64)
         return empty.select(
             *self.node.keys,
-            number.alias("_t"),
+            number.alias(ROW_TIME),
             *SIDE_COLUMNS,
-            number.alias("_until"),
+            number.alias(EXPIRES_AT),
             *[number.alias(c) for c in ROW_ID],
         ).clear()
 
     @cached_property
     def _empty_matched(self) -> pl.DataFrame:
-        return self._empty_rows.select(*self.node.keys, *ROW_ID, "_until")
+        return self._empty_rows.select(*self.node.keys, *ROW_ID, EXPIRES_AT)
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """One batch: judge rows, join them with those that are kept and with each other, show rows that no partner can meet any more."""
@@ -71,7 +80,7 @@ class IntervalJoinOperator:
         new = self._number_rows(rows)
         stored = self._read_unexpired(state, ROWS, since)
         pairs, matched = self._join_new(stored, new)
-        is_pending = pl.col("_until") > time
+        is_pending = pl.col(EXPIRES_AT) > time
         state = state.append(operator_id, ROWS, new.filter(is_pending), _layout_since(since))
         unmatched = self._unmatched(
             pl.concat([stored, new]).filter(~is_pending),
@@ -101,16 +110,24 @@ class IntervalJoinOperator:
         frames = [
             chunk.frame for chunk in state.table(self.operator.id, table).chunks if chunk.max_end > since
         ]
-        return pl.concat([empty, *frames]).filter(pl.col("_until") > since)
+        return pl.concat([empty, *frames]).filter(pl.col(EXPIRES_AT) > since)
 
     def _number_rows(self, rows: pl.DataFrame | None) -> pl.DataFrame:
         if rows is None:
             return self._empty_rows
-        left = pl.col("_t") + self.node.upper
-        until = pl.when(pl.col(LEFT).is_not_null()).then(left).otherwise(pl.col("_t") - self.node.lower + 1)
-        number = pl.int_range(pl.len(), dtype=pl.Int64).over("_src", "_off")
+        left = pl.col(ROW_TIME) + self.node.upper
+        until = (
+            pl.when(pl.col(LEFT).is_not_null()).then(left).otherwise(pl.col(ROW_TIME) - self.node.lower + 1)
+        )
+        number = pl.int_range(pl.len(), dtype=pl.Int64).over(SOURCE, OFFSET)
         return rows.select(
-            *self.node.keys, "_t", *SIDE_COLUMNS, until.alias("_until"), "_src", "_off", number.alias("_nth")
+            *self.node.keys,
+            ROW_TIME,
+            *SIDE_COLUMNS,
+            until.alias(EXPIRES_AT),
+            SOURCE,
+            OFFSET,
+            number.alias(COPY_NUMBER),
         )
 
     def _join_new(self, stored: pl.DataFrame, new: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -123,10 +140,10 @@ class IntervalJoinOperator:
         pairs = pl.concat(
             [no_pairs, self._pair_sides(new, pl.concat([same_keys, new])), self._pair_sides(same_keys, new)]
         )
-        id_columns = [*keys, *ROW_ID, "_until"]
+        id_columns = [*keys, *ROW_ID, EXPIRES_AT]
         matched = [
             pairs.select(pl.col(c if c in keys else f"{c}{side}").alias(c) for c in id_columns)
-            for side in ("", "_right")
+            for side in ("", RIGHT_SUFFIX)
         ]
         return pairs.select(self._pair_columns), pl.concat(
             matched
@@ -136,13 +153,13 @@ class IntervalJoinOperator:
         """The rows of the left side in one frame beside those of the right side in another, within the bounds."""
         left_rows = left.filter(pl.col(LEFT).is_not_null()).drop(RIGHT)
         right_rows = right.filter(pl.col(RIGHT).is_not_null()).drop(LEFT)
-        distance = pl.col("_t_right") - pl.col("_t")
+        distance = pl.col(PARTNER_TIME) - pl.col(ROW_TIME)
         pairs = left_rows.join(right_rows, on=list(self.node.keys), how="inner", maintain_order="left_right")
         return pairs.filter((distance >= self.node.lower) & (distance < self.node.upper))
 
     @cached_property
     def _pair_columns(self) -> list[str]:
-        return [*self.node.keys, LEFT, RIGHT, "_t", "_t_right"]
+        return [*self.node.keys, LEFT, RIGHT, ROW_TIME, PARTNER_TIME]
 
     def _unmatched(self, expired: pl.DataFrame, matched: pl.DataFrame) -> pl.DataFrame:
         """Of rows that no partner can meet any more, those that none has met, if they are wanted."""
@@ -155,14 +172,14 @@ class IntervalJoinOperator:
             matched, on=[*self.node.keys, *ROW_ID], how="anti", nulls_equal=True
         )
         return (
-            unmatched.sort("_t", *ROW_ID)
-            .with_columns(pl.lit(None, pl.Int64).alias("_t_right"))
+            unmatched.sort(ROW_TIME, *ROW_ID)
+            .with_columns(pl.lit(None, pl.Int64).alias(PARTNER_TIME))
             .select(self._pair_columns)
         )
 
     def _pairs_to_panes(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Pairs as panes: from the earlier row to just after the later one."""
-        start, end = pl.min_horizontal("_t", "_t_right"), pl.max_horizontal("_t", "_t_right")
+        start, end = pl.min_horizontal(ROW_TIME, PARTNER_TIME), pl.max_horizontal(ROW_TIME, PARTNER_TIME)
         shown = rows.select(
             *self.node.keys,
             *self.node.output_exprs,
@@ -175,5 +192,5 @@ class IntervalJoinOperator:
 
 
 def _layout_since(since: int) -> Layout:
-    until = pl.col("_until")
+    until = pl.col(EXPIRES_AT)
     return Layout(until, until, lambda frame: frame.filter(until > since))

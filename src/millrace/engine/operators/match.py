@@ -33,6 +33,7 @@ from millrace.patterns.cep import encoding
 from millrace.patterns.cep.matcher import Key, Matcher, MatcherResult
 from millrace.patterns.cep.partial_matches import PartialMatches
 from millrace.patterns.cep.select import select_matches
+from millrace.values.columns import DUE, EXPIRES_AT, KEY_STATE, STATE_VERSION
 
 PARTIAL_MATCHES = "courses"
 """State table: the partial matches of each key."""
@@ -116,14 +117,14 @@ def whole_rows(node: graph.Operation) -> list[str]:
 def bytes_table(operator: Operator, name: str) -> KeyedTable:
     """A table of bytes by key: `_due`, when time alone changes something, and `_until`, when nothing of it matters any more."""
     keys, schema = operator.node.keys, operator.node.inputs[0].schema
-    columns = {"_due": pl.Int64(), "_until": pl.Int64(), "_course": pl.Binary(), "_seq": pl.Int64()}
+    columns = {DUE: pl.Int64(), EXPIRES_AT: pl.Int64(), KEY_STATE: pl.Binary(), STATE_VERSION: pl.Int64()}
     empty = pl.Schema({**{key: schema[key] for key in keys}, **columns}).to_frame()
-    return KeyedTable(operator.id, name, keys, empty, value="_course", due="_due", until="_until")
+    return KeyedTable(operator.id, name, keys, empty, value=KEY_STATE, due=DUE, until=EXPIRES_AT)
 
 
 def bytes_by_key(stored: pl.DataFrame, keys: tuple[str, ...]) -> dict[Key, tuple[int, bytes]]:
     """Of each key, when what is kept of it expires, and the bytes."""
-    return {row[:-2]: (row[-2], row[-1]) for row in stored.select(*keys, "_until", "_course").iter_rows()}
+    return {row[:-2]: (row[-2], row[-1]) for row in stored.select(*keys, EXPIRES_AT, KEY_STATE).iter_rows()}
 
 
 def to_panes(matches: pl.DataFrame, node: graph.MatchPattern) -> pl.DataFrame:

@@ -22,8 +22,9 @@ from millrace.engine.operators.match import timeouts, to_panes, whole_rows
 from millrace.engine.ordered_rows import OrderedRows
 from millrace.engine.plan import Operator
 from millrace.engine.state import SlotState
-from millrace.patterns.cep.contiguous import DUE, MAY_BEGIN, UNTIL, ContiguousMatcher
+from millrace.patterns.cep.contiguous import ContiguousMatcher
 from millrace.patterns.cep.matcher import Matcher
+from millrace.values.columns import DUE, EXPIRES_AT, MAY_BEGIN, STATE_VERSION
 
 ROWS_TABLE = "stretches"
 """State table: the rows with which open matches began, and those after them."""
@@ -50,7 +51,7 @@ class ContiguousMatchOperator:
     @cached_property
     def kept_rows(self) -> KeyedTable:
         """What is kept of a key."""
-        empty = pl.Schema({**self.contiguous_matcher.schema, "_seq": pl.Int64()}).to_frame()
+        empty = pl.Schema({**self.contiguous_matcher.schema, STATE_VERSION: pl.Int64()}).to_frame()
         return KeyedTable(
             self.operator.id,
             ROWS_TABLE,
@@ -58,7 +59,7 @@ class ContiguousMatchOperator:
             empty,
             value=MAY_BEGIN,
             due=DUE,
-            until=UNTIL,
+            until=EXPIRES_AT,
             has_lists=True,
         )
 
@@ -79,9 +80,11 @@ class ContiguousMatchOperator:
 
     def _changed_rows(self, stored: pl.DataFrame, kept: pl.DataFrame, version: int) -> pl.DataFrame:
         """What is kept now; a key of which nothing is left has a tombstone until what was kept of it would have expired."""
-        keys, version_column = list(self.node.keys), pl.lit(version, pl.Int64).alias("_seq")
+        keys, version_column = list(self.node.keys), pl.lit(version, pl.Int64).alias(STATE_VERSION)
         removed = stored.join(kept.select(keys).unique(), on=keys, how="anti", nulls_equal=True).unique(keys)
-        tombstones = removed.select(*keys, pl.lit(END_OF_STREAM, pl.Int64).alias(DUE), UNTIL, version_column)
+        tombstones = removed.select(
+            *keys, pl.lit(END_OF_STREAM, pl.Int64).alias(DUE), EXPIRES_AT, version_column
+        )
         return pl.concat(
             [kept.with_columns(version_column).select(self.kept_rows.empty.columns), tombstones],
             how="diagonal",

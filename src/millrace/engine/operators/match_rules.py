@@ -25,7 +25,6 @@ from millrace.durations import END_OF_STREAM
 from millrace.engine.exchange import Block, Body
 from millrace.engine.isolation import NOT_USER_ERRORS, to_dead_letters
 from millrace.engine.keyed_table import KeyedTable
-from millrace.engine.lateness import REPORTS_ERRORS
 from millrace.engine.operators.contract import OperatorResult, number_pairs
 from millrace.engine.operators.match import bytes_by_key, whole_rows
 from millrace.engine.ordered_rows import OrderedBatch, OrderedRows
@@ -46,6 +45,15 @@ from millrace.patterns.cep import encoding
 from millrace.patterns.cep.matcher import Key, Matcher, MatcherResult
 from millrace.patterns.cep.partial_matches import WorkBudget
 from millrace.values.calls import ordinary_errors
+from millrace.values.columns import (
+    DUE,
+    EXPIRES_AT,
+    KEY_STATE,
+    LINE,
+    REPORTS_ERRORS,
+    RULE_VERSION,
+    STATE_VERSION,
+)
 
 PARTIAL_MATCHES = "courses"
 """State table: the partial matches of each rule and key."""
@@ -100,16 +108,16 @@ class MatchRulesOperator:
     def partial_matches(self) -> KeyedTable:
         """What is kept of a rule and a key; a new version of a rule begins with nothing."""
         keys = {key: self.node.row_schema[key] for key in self.node.keys}
-        columns = {"_due": pl.Int64(), "_until": pl.Int64(), "_course": pl.Binary(), "_seq": pl.Int64()}
-        empty = pl.Schema({"_version": pl.String(), **keys, **columns}).to_frame()
+        columns = {DUE: pl.Int64(), EXPIRES_AT: pl.Int64(), KEY_STATE: pl.Binary(), STATE_VERSION: pl.Int64()}
+        empty = pl.Schema({RULE_VERSION: pl.String(), **keys, **columns}).to_frame()
         return KeyedTable(
             self.operator.id,
             PARTIAL_MATCHES,
-            ("_version", *self.node.keys),
+            (RULE_VERSION, *self.node.keys),
             empty,
-            value="_course",
-            due="_due",
-            until="_until",
+            value=KEY_STATE,
+            due=DUE,
+            until=EXPIRES_AT,
         )
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
@@ -175,7 +183,7 @@ class MatchRulesOperator:
         """With the partial matches of the rules that go on."""
         state, table = batch.state, self.partial_matches
         if changed:
-            is_active = pl.col("_version").is_in(versions)
+            is_active = pl.col(RULE_VERSION).is_in(versions)
             state = table.append(state, pl.concat(changed), since=batch.old_watermark, where=is_active)
         return table.expire(state, batch.watermark)
 
@@ -273,12 +281,12 @@ class MatchRulesOperator:
         intervals: list[RuleInterval] = []
         current = {rule: (version, text, 0) for rule, (version, text) in rules.items()}
         changes = (
-            rows.with_row_index("_line").filter(pl.col(RULE_NAME).is_not_null())
+            rows.with_row_index(LINE).filter(pl.col(RULE_NAME).is_not_null())
             if RULE_NAME in rows.columns and rows.height
             else None
         )
         for line, rule, text, *order in (
-            changes.select("_line", RULE_NAME, RULE_TEXT, *ORDER).iter_rows() if changes is not None else ()
+            changes.select(LINE, RULE_NAME, RULE_TEXT, *ORDER).iter_rows() if changes is not None else ()
         ):
             if rule in current:
                 version, old, first = current.pop(rule)
@@ -298,8 +306,8 @@ class MatchRulesOperator:
         assert isinstance(matcher, Matcher)
         own_rows = rows[interval.first : interval.end]
         ready = matcher.prepare_rows(own_rows.filter(pl.col(RULE_NAME).is_null()))
-        is_this_rule = pl.col("_version") == interval.version
-        keys = ready.select(pl.lit(interval.version).alias("_version"), *self.node.keys)
+        is_this_rule = pl.col(RULE_VERSION) == interval.version
+        keys = ready.select(pl.lit(interval.version).alias(RULE_VERSION), *self.node.keys)
         stored = self.partial_matches.read_due(
             batch.state, keys, batch.old_watermark, interval.watermark, is_this_rule
         )

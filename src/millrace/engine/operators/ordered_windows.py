@@ -21,13 +21,37 @@ from millrace import graph, panes
 from millrace.aggregates import ORDER
 from millrace.engine.exchange import Block, Body
 from millrace.engine.keyed_table import KeyedTable
-from millrace.engine.operators.assign import WINDOW_INPUT, window_input
-from millrace.engine.operators.contract import PAIR, OperatorResult, empty_panes
+from millrace.engine.operators.assign import window_input
+from millrace.engine.operators.contract import OperatorResult, empty_panes
 from millrace.engine.operators.ordered_cuts import KeyWindow, cut_windows
 from millrace.engine.operators.partials import Partials, partials_of
 from millrace.engine.ordered_rows import OrderedBatch, OrderedRows
 from millrace.engine.plan import Operator
 from millrace.engine.state import SlotState
+from millrace.values.columns import (
+    END,
+    FIRST_NUMBER,
+    IS_NEW,
+    KEPT_ROW,
+    KEPT_ROWS,
+    LINE,
+    OFFSET,
+    OLD_ROWS,
+    PAIR,
+    PANE_COUNT,
+    PANE_INDEX,
+    REFERENCE,
+    ROW_NUMBER,
+    ROW_NUMBERS,
+    ROW_TIME,
+    ROWS_AT_HAND,
+    ROWS_SINCE,
+    SOURCE,
+    START,
+    STATE_VERSION,
+    WINDOW_INPUT,
+    WINDOW_NUMBER,
+)
 
 KEY_WINDOWS = "courses"
 """State table: the rows of each key that a window may still show."""
@@ -76,7 +100,7 @@ class OrderedWindowsOperator:
         stored = self.key_windows.read_all(state) if ended else self.key_windows.read(state, new_keys)
         rows, starts = self._sort_rows(stored, fresh)
         windows, key_windows = self._cut_windows(rows, starts, stored, ended=ended)
-        version = pl.lit(batch.version, pl.Int64).alias("_seq")
+        version = pl.lit(batch.version, pl.Int64).alias(STATE_VERSION)
         changed = key_windows.with_columns(version).select(self._empty_key_windows.columns)
         return self.key_windows.append(state, changed), self._to_panes(rows, windows)
 
@@ -88,49 +112,53 @@ class OrderedWindowsOperator:
         ]
         rows = (
             empty.with_columns(*window_inputs)
-            .with_columns(number.alias(c) for c in (*ORDER, "_since", "_shown", "_seq"))
+            .with_columns(number.alias(c) for c in (*ORDER, ROWS_SINCE, PANE_COUNT, STATE_VERSION))
             .clear()
         )
-        kept_rows = pl.struct(self._kept_columns).implode().alias("_rows")
+        kept_rows = pl.struct(self._kept_columns).implode().alias(KEPT_ROWS)
         key_windows = rows.group_by(self.partials.keys).agg(
-            kept_rows, pl.col("_since", "_shown", "_seq").first(), pl.col(WINDOW_INPUT).first().alias("_mark")
+            kept_rows,
+            pl.col(ROWS_SINCE, PANE_COUNT, STATE_VERSION).first(),
+            pl.col(WINDOW_INPUT).first().alias(REFERENCE),
         )
-        return key_windows.select(*self.partials.keys, "_rows", "_since", "_shown", "_mark", "_seq")
+        return key_windows.select(
+            *self.partials.keys, KEPT_ROWS, ROWS_SINCE, PANE_COUNT, REFERENCE, STATE_VERSION
+        )
 
     def _sort_rows(self, stored: pl.DataFrame, fresh: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """All rows at hand, key by key: first those kept, then the new ones; and for each key where they lie."""
         keys = self.partials.keys
         kept = (
-            stored.select(*keys, "_rows")
-            .filter(pl.col("_rows").list.len() > 0)
-            .explode("_rows")
-            .unnest("_rows")
+            stored.select(*keys, KEPT_ROWS)
+            .filter(pl.col(KEPT_ROWS).list.len() > 0)
+            .explode(KEPT_ROWS)
+            .unnest(KEPT_ROWS)
         )
-        frames = [kept.with_columns(_new=pl.lit(0, pl.Int64))]
-        if "_t" in fresh.columns:
-            frames.append(fresh.with_columns(_new=pl.lit(1, pl.Int64)))
+        frames = [kept.with_columns(pl.lit(0, pl.Int64).alias(IS_NEW))]
+        if ROW_TIME in fresh.columns:
+            frames.append(fresh.with_columns(pl.lit(1, pl.Int64).alias(IS_NEW)))
         rows = pl.concat(frames, how="diagonal_relaxed")
         if self.node.windowing.is_processing_time:
             rows = (
-                rows.with_row_index("_line")
+                rows.with_row_index(LINE)
                 .sort(
                     *keys,
-                    "_new",
-                    pl.when(pl.col("_new") == 1).then("_t"),
-                    pl.when(pl.col("_new") == 1).then("_src"),
-                    pl.when(pl.col("_new") == 1).then("_off"),
-                    "_line",
+                    IS_NEW,
+                    pl.when(pl.col(IS_NEW) == 1).then(ROW_TIME),
+                    pl.when(pl.col(IS_NEW) == 1).then(SOURCE),
+                    pl.when(pl.col(IS_NEW) == 1).then(OFFSET),
+                    LINE,
                 )
-                .drop("_line")
+                .drop(LINE)
             )
         else:
-            rows = rows.sort(*keys, "_new", *ORDER)
-        rows = rows.with_row_index("_number")
-        numbers = pl.col("_number").cast(pl.Int64)
+            rows = rows.sort(*keys, IS_NEW, *ORDER)
+        rows = rows.with_row_index(ROW_NUMBER)
+        numbers = pl.col(ROW_NUMBER).cast(pl.Int64)
         return rows, rows.group_by(keys, maintain_order=True).agg(
-            numbers.min().alias("_first"),
-            (pl.len() - pl.col("_new").sum()).cast(pl.Int64).alias("_old"),
-            pl.len().cast(pl.Int64).alias("_all"),
+            numbers.min().alias(FIRST_NUMBER),
+            (pl.len() - pl.col(IS_NEW).sum()).cast(pl.Int64).alias(OLD_ROWS),
+            pl.len().cast(pl.Int64).alias(ROWS_AT_HAND),
         )
 
     def _cut_windows(
@@ -139,7 +167,11 @@ class OrderedWindowsOperator:
         """The rows of each full window (`_window`, `_number`, `_index`), and what the keys have come to."""
         keys, values = self.partials.keys, rows[WINDOW_INPUT].to_list()
         stored_windows = starts.join(
-            stored.drop("_rows", "_seq"), on=keys, how="left", nulls_equal=True, maintain_order="left"
+            stored.drop(KEPT_ROWS, STATE_VERSION),
+            on=keys,
+            how="left",
+            nulls_equal=True,
+            maintain_order="left",
         )
         numbers: list[int] = []
         ids: list[int] = []
@@ -147,7 +179,7 @@ class OrderedWindowsOperator:
         after: list[tuple[list[int], int, int, Any]] = []
         window_count = 0
         for first, old_count, row_count, rows_since, emitted, reference in stored_windows.select(
-            "_first", "_old", "_all", "_since", "_shown", "_mark"
+            FIRST_NUMBER, OLD_ROWS, ROWS_AT_HAND, ROWS_SINCE, PANE_COUNT, REFERENCE
         ).iter_rows():
             key_window = KeyWindow(list(range(first, first + old_count)), rows_since or 0, reference)
             full = cut_windows(
@@ -168,52 +200,54 @@ class OrderedWindowsOperator:
                 (key_window.rows, key_window.rows_since, (emitted or 0) + len(full), key_window.reference)
             )
         windows = pl.DataFrame(
-            {"_window": ids, "_number": numbers, "_index": index},
-            schema=dict.fromkeys(("_window", "_number", "_index"), pl.Int64),
+            {WINDOW_NUMBER: ids, ROW_NUMBER: numbers, PANE_INDEX: index},
+            schema=dict.fromkeys((WINDOW_NUMBER, ROW_NUMBER, PANE_INDEX), pl.Int64),
         )
         return windows, self._to_key_windows(rows, stored_windows.select(keys), after)
 
     def _to_key_windows(
         self, rows: pl.DataFrame, keys: pl.DataFrame, after: list[tuple[list[int], int, int, Any]]
     ) -> pl.DataFrame:
-        reference_type = self._empty_key_windows.schema["_mark"]
+        reference_type = self._empty_key_windows.schema[REFERENCE]
         schema = {
-            "_numbers": pl.List(pl.Int64),
-            "_since": pl.Int64(),
-            "_shown": pl.Int64(),
-            "_mark": reference_type,
+            ROW_NUMBERS: pl.List(pl.Int64),
+            ROWS_SINCE: pl.Int64(),
+            PANE_COUNT: pl.Int64(),
+            REFERENCE: reference_type,
         }
         states = pl.concat([keys, pl.DataFrame(after, schema=schema, orient="row")], how="horizontal")
-        kept = rows.with_columns(pl.col("_number").cast(pl.Int64)).select(
-            "_number", pl.struct(self._kept_columns).alias("_row")
+        kept = rows.with_columns(pl.col(ROW_NUMBER).cast(pl.Int64)).select(
+            ROW_NUMBER, pl.struct(self._kept_columns).alias(KEPT_ROW)
         )
         lists = (
-            states.select(*self.partials.keys, "_numbers")
-            .explode("_numbers", empty_as_null=False)
-            .join(kept, left_on="_numbers", right_on="_number", how="inner", maintain_order="left")
+            states.select(*self.partials.keys, ROW_NUMBERS)
+            .explode(ROW_NUMBERS, empty_as_null=False)
+            .join(kept, left_on=ROW_NUMBERS, right_on=ROW_NUMBER, how="inner", maintain_order="left")
         )
-        lists = lists.group_by(self.partials.keys, maintain_order=True).agg(pl.col("_row").alias("_rows"))
-        key_windows = states.drop("_numbers").join(lists, on=self.partials.keys, how="left", nulls_equal=True)
+        lists = lists.group_by(self.partials.keys, maintain_order=True).agg(pl.col(KEPT_ROW).alias(KEPT_ROWS))
+        key_windows = states.drop(ROW_NUMBERS).join(
+            lists, on=self.partials.keys, how="left", nulls_equal=True
+        )
         return key_windows.with_columns(
-            pl.col("_rows").fill_null(pl.lit([], self._empty_key_windows.schema["_rows"]))
+            pl.col(KEPT_ROWS).fill_null(pl.lit([], self._empty_key_windows.schema[KEPT_ROWS]))
         )
 
     def _to_panes(self, rows: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         if windows.is_empty():
             return empty_panes(self.node)
-        full = windows.join(rows.with_columns(pl.col("_number").cast(pl.Int64)), on="_number", how="inner")
+        full = windows.join(rows.with_columns(pl.col(ROW_NUMBER).cast(pl.Int64)), on=ROW_NUMBER, how="inner")
         extra = [
-            pl.col("_t").min().alias("_start"),
-            (pl.col("_t").max() + 1).alias("_end"),
-            pl.col("_index").first(),
+            pl.col(ROW_TIME).min().alias(START),
+            (pl.col(ROW_TIME).max() + 1).alias(END),
+            pl.col(PANE_INDEX).first(),
         ]
-        merged = self.partials.from_rows(full, group=("_window",), extra=extra)
+        merged = self.partials.from_rows(full, group=(WINDOW_NUMBER,), extra=extra)
         shown = merged.with_columns(
             *self.partials.result_exprs,
-            (pl.col("_end") - 1).alias("event_time"),
-            pl.col("_start").alias("window_start"),
-            pl.col("_end").alias("window_end"),
+            (pl.col(END) - 1).alias("event_time"),
+            pl.col(START).alias("window_start"),
+            pl.col(END).alias("window_end"),
             *panes.shown_once(),
-            pl.col("_window").alias(PAIR),
-        ).with_columns(pl.col("_index").alias("index"), pl.col("_index").alias("settled_index"))
+            pl.col(WINDOW_NUMBER).alias(PAIR),
+        ).with_columns(pl.col(PANE_INDEX).alias("index"), pl.col(PANE_INDEX).alias("settled_index"))
         return shown.select(*self.node.schema, PAIR)

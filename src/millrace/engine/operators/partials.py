@@ -10,6 +10,7 @@ import polars as pl
 
 from millrace import graph
 from millrace.aggregates import ORDER, Count, Latest
+from millrace.values.columns import END, FIRST_OPEN_END, PARTIAL_ROWS, SLICE
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +70,7 @@ class Partials:
             for name, aggregate in self.node.aggregates.items()
             for expr in aggregate.partials(name, self._dtype(aggregate.column))
         ]
-        return [pl.len().cast(pl.Int64).alias("_n"), *exprs]
+        return [pl.len().cast(pl.Int64).alias(PARTIAL_ROWS), *exprs]
 
     @cached_property
     def _retract_exprs(self) -> list[pl.Expr]:
@@ -78,7 +79,7 @@ class Partials:
             for name, aggregate in self.node.aggregates.items()
             for expr in aggregate.retract(name, self._dtype(aggregate.column))
         ]
-        return [-pl.len().cast(pl.Int64).alias("_n"), *exprs]
+        return [-pl.len().cast(pl.Int64).alias(PARTIAL_ROWS), *exprs]
 
     @cached_property
     def _merge_exprs(self) -> list[pl.Expr]:
@@ -87,7 +88,7 @@ class Partials:
             for name, aggregate in self.node.aggregates.items()
             for expr in aggregate.merge(name, self._dtype(aggregate.column))
         ]
-        return [pl.col("_n").sum(), *exprs]
+        return [pl.col(PARTIAL_ROWS).sum(), *exprs]
 
     @cached_property
     def _result_exprs(self) -> list[pl.Expr]:
@@ -100,7 +101,7 @@ class Partials:
         self,
         rows: pl.DataFrame,
         *,
-        group: tuple[str, ...] = ("_slice", "_from"),
+        group: tuple[str, ...] = (SLICE, FIRST_OPEN_END),
         extra: Sequence[pl.Expr] = (),
     ) -> pl.DataFrame:
         """Rows condensed per key and `per`, with whatever `more` is asked of them."""
@@ -112,7 +113,7 @@ class Partials:
         self,
         partials: pl.DataFrame,
         *,
-        group: tuple[str, ...] = ("_slice", "_from"),
+        group: tuple[str, ...] = (SLICE, FIRST_OPEN_END),
         extra: Sequence[pl.Expr] = (),
     ) -> pl.DataFrame:
         """Partials condensed per key and `per`."""
@@ -151,14 +152,14 @@ class Partials:
         return self._result_exprs
 
     def results(
-        self, partials: pl.DataFrame | pl.LazyFrame, *, group: Sequence[str] = ("_end",)
+        self, partials: pl.DataFrame | pl.LazyFrame, *, group: Sequence[str] = (END,)
     ) -> pl.DataFrame:
         """The answers: key columns, those of `per`, aggregates."""
         return partials.lazy().select(*self.keys, *group, *self._result_exprs).collect()
 
     def merge_to_results(self, partials: pl.LazyFrame) -> pl.DataFrame:
         """Partials per key and `_end`, merged, and the answers."""
-        return self.results(partials.group_by(*self.keys, "_end").agg(*self._merge_exprs))
+        return self.results(partials.group_by(*self.keys, END).agg(*self._merge_exprs))
 
     def from_retracted(self, rows: pl.DataFrame, *, group: tuple[str, ...]) -> pl.DataFrame:
         """Partials that undo rows, where all aggregates are additive."""

@@ -37,6 +37,7 @@ from millrace.engine.state import Layout, SlotState
 from millrace.errors import DefinitionError
 from millrace.state import NO_EXPIRY, KeyState
 from millrace.values import function_results
+from millrace.values.columns import DUE, ENDS_AT, EXPIRES_AT, KEY_STATE, STATE_VERSION
 
 STATES, TIMERS, CLOCK_TIMERS, SHARED = "kept", "timers", "alarms", "everywhere"
 """State tables: the state of each key; keys and times for which they wait; what all keys share."""
@@ -66,9 +67,14 @@ class ProcessOperator:
     def states(self) -> KeyedTable:
         """What is kept of a key: `_ends`, when nothing is left of it; `_until`, when nothing is left of any version of it."""
         schema = self.node.inputs[0].schema
-        columns = {"_until": pl.Int64(), "_ends": pl.Int64(), "_kept": pl.Binary(), "_seq": pl.Int64()}
+        columns = {
+            EXPIRES_AT: pl.Int64(),
+            ENDS_AT: pl.Int64(),
+            KEY_STATE: pl.Binary(),
+            STATE_VERSION: pl.Int64(),
+        }
         empty = pl.Schema({**{key: schema[key] for key in self.node.keys}, **columns}).to_frame()
-        return KeyedTable(self.operator.id, STATES, self.node.keys, empty, value="_kept", until="_until")
+        return KeyedTable(self.operator.id, STATES, self.node.keys, empty, value=KEY_STATE, until=EXPIRES_AT)
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """One batch: judge rows, release those in order, call the processor with them and with timers, keep what it changed."""
@@ -133,7 +139,7 @@ class ProcessOperator:
         selected_keys = pl.concat([*rows, *due]).unique()
         if selected_keys.is_empty() and (len(released) < 2 or released[1] is None or released[1].is_empty()):
             return self._expire(state, calls), saved["gone"]
-        stored = self.states.read(state, selected_keys).select(*keys, "_until", "_kept")
+        stored = self.states.read(state, selected_keys).select(*keys, EXPIRES_AT, KEY_STATE)
         calls.states = {row[:-2]: load(row[-1]) for row in stored.iter_rows()}
         calls.shared = self._read_shared(state)
         expiries: dict[Key, int] = {row[:-2]: row[-2] for row in stored.iter_rows()}
@@ -147,7 +153,7 @@ class ProcessOperator:
         """The keys for which something may be due."""
         chunks = [chunk for chunk in state.table(self.operator.id, table).chunks if chunk.min_end <= until]
         return [
-            chunk.frame.filter(pl.col("_at").is_between(after, until, closed="right")).select(self.node.keys)
+            chunk.frame.filter(pl.col(DUE).is_between(after, until, closed="right")).select(self.node.keys)
             for chunk in chunks
         ]
 
@@ -163,7 +169,7 @@ class ProcessOperator:
         chunks = state.table(self.operator.id, SHARED).chunks
         if not chunks:
             return KeyState()
-        return load(pl.concat([chunk.frame for chunk in chunks]).sort("_seq")["_kept"][-1])
+        return load(pl.concat([chunk.frame for chunk in chunks]).sort(STATE_VERSION)[KEY_STATE][-1])
 
     def _write_changed(
         self, state: SlotState, calls: ProcessorCalls, expiries: dict[Key, int], saved: dict[str, Any]
@@ -178,13 +184,13 @@ class ProcessOperator:
         state, deleted_keys = self._expire(state, calls), deleted_keys + newly_deleted
         if deleted_keys <= max(MAX_DELETED_KEYS, state.table(self.operator.id, STATES).rows // 2):
             return state, deleted_keys
-        is_alive = pl.col("_kept").is_not_null() & (pl.col("_ends") > calls.watermark)
+        is_alive = pl.col(KEY_STATE).is_not_null() & (pl.col(ENDS_AT) > calls.watermark)
         layout = self.states.layout(saved["time"])
         return state.rewrite(
             self.operator.id,
             STATES,
             layout,
-            lambda frame: frame.filter(is_alive).with_columns(pl.col("_ends").alias("_until")),
+            lambda frame: frame.filter(is_alive).with_columns(pl.col(ENDS_AT).alias(EXPIRES_AT)),
         ), 0
 
     def _changed_states(
@@ -208,8 +214,8 @@ class ProcessOperator:
 
     def _write_timers(self, state: SlotState, calls: ProcessorCalls) -> SlotState:
         """Keys and times of the timers that were set and are not due yet."""
-        layout = Layout(pl.col("_at"), pl.col("_at"), lambda frame: frame)
-        schema = {**self.states.empty.select(self.node.keys).schema, "_at": pl.Int64()}
+        layout = Layout(pl.col(DUE), pl.col(DUE), lambda frame: frame)
+        schema = {**self.states.empty.select(self.node.keys).schema, DUE: pl.Int64()}
         for table, timers in ((TIMERS, calls.new_timers), (CLOCK_TIMERS, calls.new_clock_timers)):
             frame = pl.DataFrame([(*key, at) for key, at in timers], schema=schema, orient="row")
             state = state.append(self.operator.id, table, frame, layout)
@@ -217,10 +223,10 @@ class ProcessOperator:
 
     def _write_shared(self, state: SlotState, shared: KeyState, version: int) -> SlotState:
         frame = pl.DataFrame(
-            [(dump(shared), version)], schema={"_kept": pl.Binary, "_seq": pl.Int64}, orient="row"
+            [(dump(shared), version)], schema={KEY_STATE: pl.Binary, STATE_VERSION: pl.Int64}, orient="row"
         )
         forever = pl.lit(NO_EXPIRY, pl.Int64)
-        layout = Layout(forever, forever, lambda frame: frame.sort("_seq").tail(1))
+        layout = Layout(forever, forever, lambda frame: frame.sort(STATE_VERSION).tail(1))
         return state.append(self.operator.id, SHARED, frame, layout)
 
     def _emissions_to_panes(self, output: str, schema: pl.Schema, calls: ProcessorCalls) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from millrace.durations import END_OF_STREAM
 from millrace.processors import Context, call_processor
 from millrace.state import KeyState
 from millrace.timestamps import TimeDomain
+from millrace.values.columns import ROW_TIME
 
 Key: TypeAlias = tuple[Any, ...]
 Emission: TypeAlias = tuple[Key, int, Any]
@@ -68,7 +69,7 @@ class ProcessorCalls:
     ) -> Iterator[tuple[int, int, int, dict[str, Any]]]:
         if frame is None:
             return
-        times = frame["_t"].to_list()
+        times = frame[ROW_TIME].to_list()
         source = self.node.inputs[0 if input_kind == ROW else 1]
         for number, row in enumerate(frame.select(list(source.schema)).iter_rows(named=True)):
             yield times[number], input_kind, number, row

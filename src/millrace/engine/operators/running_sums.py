@@ -31,6 +31,7 @@ from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.engine.operators.partials import Partials
 from millrace.engine.operators.slices import Grid
 from millrace.engine.state import Layout, SlotState
+from millrace.values.columns import END, FIRST_OPEN_END, PARTIAL_ROWS, SLICE, SPAN_END
 
 MIN_WINDOWS_PER_SLICE = 16
 """How many windows a slice must be in before sums run along."""
@@ -73,7 +74,7 @@ class RunningSums:
         return [
             c
             for c, dtype in self.empty_slices.schema.items()
-            if dtype.is_integer() and c not in (*self.partials.keys, "_slice", "_from")
+            if dtype.is_integer() and c not in (*self.partials.keys, SLICE, FIRST_OPEN_END)
         ]
 
     @cached_property
@@ -109,7 +110,7 @@ class RunningSums:
             return BEFORE_ALL
         if watermark < END_OF_STREAM:
             return self.grid.end_above(watermark) - self.grid.window.every
-        end = slices.select(self.grid.last_end(pl.col("_slice")).max()).item()
+        end = slices.select(self.grid.last_end(pl.col(SLICE)).max()).item()
         return BEFORE_ALL if end is None else int(end)
 
     def read_changes(
@@ -161,7 +162,7 @@ class RunningSums:
                 .expire(operator_id, "coming", last)
                 .expire(operator_id, "odd", last)
             )
-        first_end, end = pl.col("_from"), self.grid.last_end(pl.col("_slice"))
+        first_end, end = pl.col(FIRST_OPEN_END), self.grid.last_end(pl.col(SLICE))
         state = state.append(
             operator_id,
             "coming",
@@ -199,7 +200,7 @@ class RunningSums:
     def _late_sums(self, new: pl.DataFrame, old_watermark: int | None) -> pl.DataFrame:
         """The sums of rows that belong to the last complete window, but came when it was complete."""
         end = self.last_complete_end(old_watermark, new)
-        late = new.filter(pl.col("_from") <= end, self.grid.last_end(pl.col("_slice")) >= end)
+        late = new.filter(pl.col(FIRST_OPEN_END) <= end, self.grid.last_end(pl.col(SLICE)) >= end)
         return self.total(late.select(self.empty_sums.columns))
 
     def sum_changes(
@@ -217,7 +218,7 @@ class RunningSums:
             self.grid.window.size,
             self.grid.window.every,
         )
-        start, first, is_counted = pl.col("_slice"), pl.col("_from"), pl.lit(value=True)
+        start, first, is_counted = pl.col(SLICE), pl.col(FIRST_OPEN_END), pl.lit(value=True)
         is_leaving = start.is_between(before - size, high - size, closed="left")
         if from_nothing and low is not None:
             first, is_counted = (
@@ -226,14 +227,14 @@ class RunningSums:
             )
         entering = entering_slices.filter(
             is_counted & first.is_between(before, high, closed="right")
-        ).with_columns(first.alias("_end"))
-        out = (self.grid.last_end(start) + every).alias("_end")
+        ).with_columns(first.alias(END))
+        out = (self.grid.last_end(start) + every).alias(END)
         leaving = leaving_slices.filter(is_counted & is_leaving).with_columns(
             out, *[(0 - pl.col(column)).alias(column) for column in self.sum_columns]
         )
-        columns = [*self.partials.keys, "_end", *self.sum_columns]
+        columns = [*self.partials.keys, END, *self.sum_columns]
         changes = pl.concat([entering.select(columns), leaving.select(columns)])
-        return changes.group_by(*self.partials.keys, "_end").agg(pl.col(self.sum_columns).sum())
+        return changes.group_by(*self.partials.keys, END).agg(pl.col(self.sum_columns).sum())
 
     def _to_results(
         self, base: pl.DataFrame, changes: pl.DataFrame, exceptional: pl.DataFrame, low: int | None, high: int
@@ -241,21 +242,21 @@ class RunningSums:
         """The aggregates of each key and window that ends after `low`, up to `high`; `base`: the sums of the window before those."""
         keys, every = self.partials.keys, self.grid.window.every
         first_sums = base.with_columns(
-            pl.lit(self.last_complete_end(low, exceptional) + every, pl.Int64).alias("_end")
+            pl.lit(self.last_complete_end(low, exceptional) + every, pl.Int64).alias(END)
         ).select(changes.columns)
         points = (
             pl.concat([first_sums, changes])
             .lazy()
-            .group_by(*keys, "_end")
+            .group_by(*keys, END)
             .agg(pl.col(self.sum_columns).sum())
-            .sort("_end")
+            .sort(END)
         )
-        until = pl.col("_end").shift(-1).over(keys).fill_null(high + every)
+        until = pl.col(END).shift(-1).over(keys).fill_null(high + every)
         spans = points.with_columns(
-            pl.col(self.sum_columns).cum_sum().over(keys), until.alias("_until")
-        ).filter(pl.col("_n") > 0)
-        ends = pl.int_ranges("_end", "_until", every)
-        windows = spans.with_columns(ends.alias("_end")).drop("_until").explode("_end", empty_as_null=False)
+            pl.col(self.sum_columns).cum_sum().over(keys), until.alias(SPAN_END)
+        ).filter(pl.col(PARTIAL_ROWS) > 0)
+        ends = pl.int_ranges(END, SPAN_END, every)
+        windows = spans.with_columns(ends.alias(END)).drop(SPAN_END).explode(END, empty_as_null=False)
         return self.partials.results(self._add_lists(windows, exceptional, low, high).collect())
 
     def _add_lists(
@@ -264,7 +265,7 @@ class RunningSums:
         """With the floats that have no place in whole numbers."""
         if not self.list_columns:
             return windows
-        group = [*self.partials.keys, "_end"]
+        group = [*self.partials.keys, END]
         empty_list = pl.lit([], EXCEPTIONS_TYPE)
         if exceptional.is_empty():
             return windows.with_columns(empty_list.alias(column) for column in self.list_columns)

@@ -24,6 +24,7 @@ from functools import cached_property
 
 import polars as pl
 
+from millrace.values.columns import END, MERGED_END, MERGED_START, ROW_INDEX, SESSION, START
 from millrace.windows import Sessions, Window, WindowFn
 
 
@@ -40,56 +41,57 @@ class GrownWindows:
     def moved_windows(self) -> pl.DataFrame:
         """The stored windows that are no more: they grew, or into another."""
         return self.merged_from.filter(
-            (pl.col("_start") != pl.col("_from")) | (pl.col("_end") != pl.col("_to"))
+            (pl.col(START) != pl.col(MERGED_START)) | (pl.col(END) != pl.col(MERGED_END))
         )
 
 
 def grow_windows(rows: pl.DataFrame, stored: pl.DataFrame, keys: list[str], window: WindowFn) -> GrownWindows:
     """Merges the windows of rows (`_row`, `_start`, `_end`) with the stored ones of their keys (`_start`, `_end`)."""
     reachable = stored.join(rows.select(keys).unique(), on=keys, how="semi", nulls_equal=True)
-    no_row = pl.lit(None, pl.UInt32).alias("_row")
+    no_row = pl.lit(None, pl.UInt32).alias(ROW_INDEX)
     both = pl.concat(
-        [reachable.with_columns(no_row), rows.select(*keys, "_start", "_end", "_row")],
+        [reachable.with_columns(no_row), rows.select(*keys, START, END, ROW_INDEX)],
         how="vertical_relaxed",
     )
     merged = merge_windows(both, keys, window)
-    touched = merged.filter(pl.col("_row").is_not_null()).select(*keys, "_from", "_to").unique()
-    parts = merged.filter(pl.col("_row").is_null()).drop("_row")
+    touched = merged.filter(pl.col(ROW_INDEX).is_not_null()).select(*keys, MERGED_START, MERGED_END).unique()
+    parts = merged.filter(pl.col(ROW_INDEX).is_null()).drop(ROW_INDEX)
     parts = parts.join(touched, on=touched.columns, how="semi", nulls_equal=True).select(
-        *keys, "_start", "_end", "_from", "_to"
+        *keys, START, END, MERGED_START, MERGED_END
     )
-    own = ["_row", "_start", "_end"]
-    windows = merged.filter(pl.col("_row").is_not_null()).select(*own, "_from", "_to").unique()
-    rows = rows.join(windows, on=own, how="left").drop("_start", "_end")
-    return GrownWindows(rows.rename({"_from": "_start", "_to": "_end"}), parts)
+    own = [ROW_INDEX, START, END]
+    windows = merged.filter(pl.col(ROW_INDEX).is_not_null()).select(*own, MERGED_START, MERGED_END).unique()
+    rows = rows.join(windows, on=own, how="left").drop(START, END)
+    return GrownWindows(rows.rename({MERGED_START: START, MERGED_END: END}), parts)
 
 
 def merge_windows(windows: pl.DataFrame, keys: list[str], window: WindowFn) -> pl.DataFrame:
     """Windows of many keys (`_start`, `_end`), each with the window that it becomes part of (`_from`, `_to`)."""
     if not isinstance(window, Sessions):
         return _merge_by_user(windows, keys, window)
-    ordered = windows.sort(*keys, "_start")
-    furthest_end = pl.col("_end").cum_max().shift(1).over(keys)
-    is_apart = (furthest_end.is_null() | (pl.col("_start") > furthest_end)).cast(pl.Int64)
-    ordered = ordered.with_columns(is_apart.cum_sum().alias("_group"))
+    ordered = windows.sort(*keys, START)
+    furthest_end = pl.col(END).cum_max().shift(1).over(keys)
+    is_apart = (furthest_end.is_null() | (pl.col(START) > furthest_end)).cast(pl.Int64)
+    ordered = ordered.with_columns(is_apart.cum_sum().alias(SESSION))
     return ordered.with_columns(
-        pl.col("_start").min().over("_group").alias("_from"), pl.col("_end").max().over("_group").alias("_to")
-    ).drop("_group")
+        pl.col(START).min().over(SESSION).alias(MERGED_START),
+        pl.col(END).max().over(SESSION).alias(MERGED_END),
+    ).drop(SESSION)
 
 
 def _merge_by_user(windows: pl.DataFrame, keys: list[str], window: WindowFn) -> pl.DataFrame:
     parts = []
     for part in windows.partition_by(keys, maintain_order=True):
-        distinct = sorted(set(part.select("_start", "_end").rows()))
+        distinct = sorted(set(part.select(START, END).rows()))
         merged = [(*single, *hull_of(group)) for group in window.merge(distinct) for single in group]
-        schema = dict.fromkeys(("_start", "_end", "_from", "_to"), pl.Int64)
+        schema = dict.fromkeys((START, END, MERGED_START, MERGED_END), pl.Int64)
         parts.append(
-            part.join(pl.DataFrame(merged, schema=schema, orient="row"), on=["_start", "_end"], how="left")
+            part.join(pl.DataFrame(merged, schema=schema, orient="row"), on=[START, END], how="left")
         )
     return (
         pl.concat(parts)
         if parts
-        else windows.with_columns(pl.col("_start").alias("_from"), pl.col("_end").alias("_to"))
+        else windows.with_columns(pl.col(START).alias(MERGED_START), pl.col(END).alias(MERGED_END))
     )
 
 

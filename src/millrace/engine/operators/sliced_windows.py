@@ -33,6 +33,16 @@ from millrace.engine.operators.slices import Grid, end_range, grid_of
 from millrace.engine.plan import Operator
 from millrace.engine.progress import Progress
 from millrace.engine.state import Layout, SlotState
+from millrace.values.columns import (
+    FIRST_OPEN_END,
+    LATE_PARTITION,
+    OFFSET,
+    PARTITION,
+    ROW_TIME,
+    SLICE,
+    SOURCE,
+    TOPIC,
+)
 
 MIN_WINDOWS_TO_MERGE = 8
 """How many of the windows at hand a slice must be in before slices that are in the same ones are merged first."""
@@ -59,7 +69,7 @@ class SlicedWindowsOperator:
     @cached_property
     def layout(self) -> Layout:
         """How slices are kept."""
-        start = pl.col("_slice")
+        start = pl.col(SLICE)
         return Layout(self.grid.first_end(start), self.grid.last_end(start), self.shape.partials.merge)
 
     @cached_property
@@ -120,12 +130,12 @@ class SlicedWindowsOperator:
         late: list[pl.DataFrame] = []
         for block in blocks:
             frame, refused = self.judge.split_late(block, progress)
-            frame = self.shape.partials.from_rows(frame) if block.kind == "rows" else frame.drop("_part")
+            frame = self.shape.partials.from_rows(frame) if block.kind == "rows" else frame.drop(PARTITION)
             accepted.append(frame)
             if refused is not None:
                 topic = block.channel.partition("/")[2]
                 late.append(
-                    refused.rename({"_part": "_partition"}).with_columns(pl.lit(topic).alias("_topic"))
+                    refused.rename({PARTITION: LATE_PARTITION}).with_columns(pl.lit(topic).alias(TOPIC))
                 )
         return pl.concat(accepted), pl.concat(late, how="diagonal_relaxed") if late else None
 
@@ -134,7 +144,7 @@ class SlicedWindowsOperator:
         """No slices, in the columns that they have."""
         empty = self.operator.node.inputs[0].schema.to_frame()
         number = pl.lit(0, pl.Int64)
-        rows = empty.with_columns(number.alias(c) for c in ("_t", "_src", "_off", "_slice", "_from"))
+        rows = empty.with_columns(number.alias(c) for c in (ROW_TIME, SOURCE, OFFSET, SLICE, FIRST_OPEN_END))
         return self.shape.partials.from_rows(rows.clear())
 
     def _fire(
@@ -158,7 +168,7 @@ class SlicedWindowsOperator:
             self.shape.empty_counters,
         )
         old_bound = BEFORE_ALL if old_watermark is None else old_watermark
-        smallest: Any = new["_from"].min()
+        smallest: Any = new[FIRST_OPEN_END].min()
         late = smallest is not None and smallest <= old_bound
         if watermark is None or (self.grid.end_above(old_watermark) > watermark and not late):
             return self.shape.empty_panes, self.shape.empty_changes, counters
@@ -253,8 +263,8 @@ class SlicedWindowsOperator:
             slices = self.shape.partials.merge(self.grid.align(slices, low, high))
         if slices.height * per_slice > MAX_EXPANDED_ROWS and last - first > window.every:
             middle = (first + last) // 2
-            sooner = slices.filter(pl.col("_from") <= middle)
-            later = slices.filter(self.grid.last_end(pl.col("_slice")) > middle)
+            sooner = slices.filter(pl.col(FIRST_OPEN_END) <= middle)
+            later = slices.filter(self.grid.last_end(pl.col(SLICE)) > middle)
             return pl.concat(
                 [self._values(sooner, first, middle, only), self._values(later, middle, last, only)]
             )
@@ -265,7 +275,7 @@ class SlicedWindowsOperator:
         if slices.is_empty() or high is None:
             return 0, 0
         first, last = slices.select(
-            pl.col("_from").min(), self.grid.last_end(pl.col("_slice")).max().alias("last")
+            pl.col(FIRST_OPEN_END).min(), self.grid.last_end(pl.col(SLICE)).max().alias("last")
         ).row(0)
         return max(BEFORE_ALL if low is None else low, first - 1), min(high, last)
 

@@ -6,6 +6,7 @@ import polars as pl
 
 from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.graph import Windowing
+from millrace.values.columns import END, FIRST_OPEN_END, LAST_END, SLICE
 from millrace.windows import Sliding
 
 
@@ -42,18 +43,18 @@ class Grid:
 
     def align(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.DataFrame:
         """Slices as if they began where the last of their windows in `(low, high]` does, so that those in the same windows are the same."""
-        first = pl.max_horizontal("_from", pl.lit(self.end_above(low), pl.Int64))
+        first = pl.max_horizontal(FIRST_OPEN_END, pl.lit(self.end_above(low), pl.Int64))
         last = pl.min_horizontal(
-            self.last_end(pl.col("_slice")), pl.lit(_last_end_until(self.window, high), pl.Int64)
+            self.last_end(pl.col(SLICE)), pl.lit(_last_end_until(self.window, high), pl.Int64)
         )
-        return slices.with_columns(first.alias("_from"), (last - self.window.size).alias("_slice")).filter(
-            pl.col("_from") <= pl.col("_slice") + self.window.size
-        )
+        return slices.with_columns(
+            first.alias(FIRST_OPEN_END), (last - self.window.size).alias(SLICE)
+        ).filter(pl.col(FIRST_OPEN_END) <= pl.col(SLICE) + self.window.size)
 
     def expand(self, slices: pl.DataFrame, low: int | None, high: int | None) -> pl.LazyFrame:
         """A row for each window end in `(low, high]` that takes the slice, as `_end`. Null is minus infinity."""
         if high is None:
-            return slices.lazy().with_columns(pl.lit(0, pl.Int64).alias("_end")).clear()
+            return slices.lazy().with_columns(pl.lit(0, pl.Int64).alias(END)).clear()
         return self._explode(self._bounds_of(slices, low, high))
 
     def newest(
@@ -63,30 +64,30 @@ class Grid:
 
         Where places follow time, a slice is hidden from the first window on that takes a later one: no other windows see it as the last.
         """
-        hidden_from = pl.col("_end").cum_min(reverse=True).shift(-1).over(keys)
+        hidden_from = pl.col(END).cum_min(reverse=True).shift(-1).over(keys)
         frame = self._bounds_of(slices, low, high).sort(order_columns)
-        visible = frame.with_columns(pl.min_horizontal("_last", hidden_from - self.window.every)).filter(
-            pl.col("_end") <= pl.col("_last")
+        visible = frame.with_columns(pl.min_horizontal(LAST_END, hidden_from - self.window.every)).filter(
+            pl.col(END) <= pl.col(LAST_END)
         )
         return self._explode(visible)
 
     def _bounds_of(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.LazyFrame:
         """The slices that some window takes which ends in `(low, high]`, the first such end as `_end` and the last as `_last`."""
-        first = pl.max_horizontal("_from", pl.lit(self.end_above(low), pl.Int64))
+        first = pl.max_horizontal(FIRST_OPEN_END, pl.lit(self.end_above(low), pl.Int64))
         last = pl.min_horizontal(
-            self.last_end(pl.col("_slice")), pl.lit(_last_end_until(self.window, high), pl.Int64)
+            self.last_end(pl.col(SLICE)), pl.lit(_last_end_until(self.window, high), pl.Int64)
         )
         return (
             slices.lazy()
-            .with_columns(first.alias("_end"), last.alias("_last"))
-            .filter(pl.col("_end") <= pl.col("_last"))
+            .with_columns(first.alias(END), last.alias(LAST_END))
+            .filter(pl.col(END) <= pl.col(LAST_END))
         )
 
     def _explode(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         if self.window.size <= self.window.every:
             return frame
-        ends = pl.int_ranges("_end", pl.col("_last") + 1, self.window.every)
-        return frame.with_columns(ends.alias("_end")).explode("_end", empty_as_null=False)
+        ends = pl.int_ranges(END, pl.col(LAST_END) + 1, self.window.every)
+        return frame.with_columns(ends.alias(END)).explode(END, empty_as_null=False)
 
 
 def grid_of(windowing: Windowing) -> Grid:
@@ -99,7 +100,7 @@ def grid_of(windowing: Windowing) -> Grid:
 def end_range(groups: pl.DataFrame) -> tuple[int, int]:
     """The least and the greatest `_end`; of no groups, an empty range."""
     return (
-        groups.select(pl.col("_end").min().alias("least"), pl.col("_end").max()).row(0)
+        groups.select(pl.col(END).min().alias("least"), pl.col(END).max()).row(0)
         if groups.height
         else (END_OF_STREAM, BEFORE_ALL)
     )

@@ -24,7 +24,8 @@ from millrace.engine.operators.contract import OperatorResult, empty_panes, numb
 from millrace.engine.ordered_rows import OrderedRows
 from millrace.engine.plan import Operator
 from millrace.engine.state import SlotState
-from millrace.graph.build.join import PRESENT, SIDE_COLUMNS, TableJoin
+from millrace.graph.build.join import SIDE_COLUMNS, TableJoin
+from millrace.values.columns import PRESENT, ROW_TIME, STATE_VERSION, VERSION_NUMBER
 
 LEFT, RIGHT = SIDE_COLUMNS
 VERSIONS = "versions"
@@ -47,7 +48,7 @@ class TableJoinOperator:
     def versions(self) -> KeyedTable:
         """What is kept of a key."""
         schema = self.node.inputs[0].schema
-        columns = {"_t": pl.Int64(), RIGHT: schema[RIGHT], "_seq": pl.Int64()}
+        columns = {ROW_TIME: pl.Int64(), RIGHT: schema[RIGHT], STATE_VERSION: pl.Int64()}
         empty = pl.Schema({**{key: schema[key] for key in self.node.keys}, **columns}).to_frame()
         return KeyedTable(self.operator.id, VERSIONS, self.node.keys, empty)
 
@@ -72,30 +73,30 @@ class TableJoinOperator:
         has_key = pl.all_horizontal(pl.col(key).is_not_null() for key in keys)
         versions = (
             ordered.filter(pl.col(RIGHT).is_not_null() & has_key)
-            .with_columns(pl.lit(version, pl.Int64).alias("_seq"))
+            .with_columns(pl.lit(version, pl.Int64).alias(STATE_VERSION))
             .select(self.versions.empty.columns)
         )
-        return versions.unique([*keys, "_t"], keep="last", maintain_order=True)
+        return versions.unique([*keys, ROW_TIME], keep="last", maintain_order=True)
 
     def _join(self, rows: pl.DataFrame, versions: pl.DataFrame) -> pl.DataFrame:
         """Rows with the columns of the version that held, as panes."""
         keys = list(self.node.keys)
-        numbered = versions.sort("_t", maintain_order=True).with_row_index("_version")
+        numbered = versions.sort(ROW_TIME, maintain_order=True).with_row_index(VERSION_NUMBER)
         with_version = rows.drop(RIGHT).join_asof(
-            numbered.select(*keys, "_t", "_version"),
-            on="_t",
+            numbered.select(*keys, ROW_TIME, VERSION_NUMBER),
+            on=ROW_TIME,
             by=keys,
             strategy="backward",
             check_sortedness=False,
         )
         joined = with_version.join(
-            numbered.select("_version", RIGHT), on="_version", how="left", maintain_order="left"
+            numbered.select(VERSION_NUMBER, RIGHT), on=VERSION_NUMBER, how="left", maintain_order="left"
         )
         has_version = pl.col(RIGHT).struct.field(PRESENT).fill_null(value=False)
         joined = joined.with_columns(pl.when(has_version).then(pl.col(RIGHT)).alias(RIGHT))
         if self.node.how == "inner":
             joined = joined.filter(pl.col(RIGHT).is_not_null())
-        time = pl.col("_t")
+        time = pl.col(ROW_TIME)
         shown = joined.select(
             *keys,
             *self.node.output_exprs,

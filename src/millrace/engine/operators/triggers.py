@@ -16,6 +16,24 @@ import polars as pl
 from millrace.engine import trigger_state
 from millrace.engine.trigger_state import FiringContext, NewRows
 from millrace.triggers import Trigger
+from millrace.values.columns import (
+    ARRIVED_ROWS,
+    BASE_TIME,
+    CLOCK_DUE,
+    CLOCK_DUE_AT_END,
+    DUE,
+    DUE_AT_END,
+    END,
+    FIRES,
+    IS_ASKED,
+    IS_CLOCK_PASSED,
+    IS_CLOSED,
+    IS_PASSED,
+    MERGED_STATES,
+    NEXT_TRIGGER_STATE,
+    TRIGGER_STATE,
+    WAS_PASSED,
+)
 
 
 @dataclass(frozen=True)
@@ -39,8 +57,8 @@ class TriggerColumns:
             )
 
         return _map_cases(
-            cells, ["_states", "_came", "_was_passed", "_base"], add, {"_trigger": pl.String()}
-        ).drop("_states", "_was_passed", "_base")
+            cells, [MERGED_STATES, ARRIVED_ROWS, WAS_PASSED, BASE_TIME], add, {TRIGGER_STATE: pl.String()}
+        ).drop(MERGED_STATES, WAS_PASSED, BASE_TIME)
 
     def fire(self, cells: pl.DataFrame, watermark: int, clock: int) -> pl.DataFrame:
         """Whether each window fires (`_fires`), if it is `_asked`; what becomes of its `_trigger`, and whether that has finished (`_closed`)."""
@@ -57,13 +75,15 @@ class TriggerColumns:
             after, finished = trigger_state.fire(self.trigger, before, moment)
             return True, _to_json(after), finished
 
-        end = pl.col("_end")
+        end = pl.col(END)
         cells = cells.with_columns(
-            (end <= watermark).alias("_passed"), (end <= clock).alias("_elapsed")
-        ).drop("_closed")
-        schema = {"_fires": pl.Boolean(), "_after": pl.String(), "_closed": pl.Boolean()}
-        cells = _map_cases(cells, ["_trigger", "_passed", "_elapsed", "_asked"], verdict, schema)
-        return cells.drop("_trigger", "_passed", "_elapsed", "_asked").rename({"_after": "_trigger"})
+            (end <= watermark).alias(IS_PASSED), (end <= clock).alias(IS_CLOCK_PASSED)
+        ).drop(IS_CLOSED)
+        schema = {FIRES: pl.Boolean(), NEXT_TRIGGER_STATE: pl.String(), IS_CLOSED: pl.Boolean()}
+        cells = _map_cases(cells, [TRIGGER_STATE, IS_PASSED, IS_CLOCK_PASSED, IS_ASKED], verdict, schema)
+        return cells.drop(TRIGGER_STATE, IS_PASSED, IS_CLOCK_PASSED, IS_ASKED).rename(
+            {NEXT_TRIGGER_STATE: TRIGGER_STATE}
+        )
 
     def schedule(self, cells: pl.DataFrame, watermark: int, clock: int) -> pl.DataFrame:
         """When each window must be looked at again though no row should come: the next watermark (`_due`) and time of the clock (`_tick`)."""
@@ -81,13 +101,20 @@ class TriggerColumns:
             ends = {due.is_clock for due in dues if due.at is None}
             return next_due, False in ends, next_tick, True in ends
 
-        schema = {"_due": pl.Int64(), "_at_end": pl.Boolean(), "_tick": pl.Int64(), "_at_clock": pl.Boolean()}
-        cells = _map_cases(cells.drop("_due", "_tick", strict=False), ["_trigger"], next_dues, schema)
-        end = pl.col("_end")
+        schema = {
+            DUE: pl.Int64(),
+            DUE_AT_END: pl.Boolean(),
+            CLOCK_DUE: pl.Int64(),
+            CLOCK_DUE_AT_END: pl.Boolean(),
+        }
+        cells = _map_cases(cells.drop(DUE, CLOCK_DUE, strict=False), [TRIGGER_STATE], next_dues, schema)
+        end = pl.col(END)
         return cells.with_columns(
-            pl.min_horizontal("_due", pl.when(pl.col("_at_end") & (end > watermark)).then(end)).alias("_due"),
-            pl.min_horizontal("_tick", pl.when(pl.col("_at_clock") & (end > clock)).then(end)).alias("_tick"),
-        ).drop("_at_end", "_at_clock")
+            pl.min_horizontal(DUE, pl.when(pl.col(DUE_AT_END) & (end > watermark)).then(end)).alias(DUE),
+            pl.min_horizontal(CLOCK_DUE, pl.when(pl.col(CLOCK_DUE_AT_END) & (end > clock)).then(end)).alias(
+                CLOCK_DUE
+            ),
+        ).drop(DUE_AT_END, CLOCK_DUE_AT_END)
 
 
 def _map_cases(

@@ -39,6 +39,39 @@ from millrace.engine.operators.window_panes import WindowPanes
 from millrace.engine.plan import Operator
 from millrace.engine.state import Chunk, Layout, SlotState
 from millrace.triggers import EveryEventTime, walk
+from millrace.values.columns import (
+    ARRIVED_ROWS,
+    BASE_TIME,
+    CLOCK_DUE,
+    DUE,
+    END,
+    EXPIRES,
+    FIRST_TIME,
+    HIGHEST_TIME,
+    IS_ASKED,
+    IS_CLOSED,
+    IS_GONE,
+    LOWEST_TIME,
+    MERGED_END,
+    MERGED_START,
+    MERGED_STATES,
+    NEW_ROWS,
+    OFFSET,
+    PANE_COUNT,
+    PANES_BEFORE,
+    ROW_INDEX,
+    ROW_TIME,
+    SETTLED_BEFORE,
+    SETTLED_COUNT,
+    SHOWN_VALUES,
+    SOURCE,
+    START,
+    STATE_VERSION,
+    TRIGGER_STATE,
+    WAS_PASSED,
+    WATERMARK,
+    WINDOW_TIME,
+)
 from millrace.windows import FOREVER
 
 FULL_SCAN_ROWS = 50_000
@@ -88,7 +121,7 @@ class WindowsOperator:
     @cached_property
     def layout(self) -> Layout:
         """How cells are kept: the newest version of each."""
-        end = pl.col("_end")
+        end = pl.col(END)
         return Layout(
             end,
             end,
@@ -107,7 +140,7 @@ class WindowsOperator:
         rows = progress.load_rows(blocks)
         stored = self._read_cells(state, rows, times)
         if before.dropped_until is not None:
-            stored = stored.filter(pl.col("_end") > before.dropped_until)
+            stored = stored.filter(pl.col(END) > before.dropped_until)
         if rows is None and stored.is_empty():
             return OperatorResult(
                 state.with_values(operator_id, values),
@@ -127,7 +160,7 @@ class WindowsOperator:
             changes = pl.concat([self.window_panes.retract_downstream(removed), changes])
             emitted = pl.concat([self.window_panes.retract_removed(removed, times.lateness_time), emitted])
         state = self._write_cells(
-            state, stored, changed.with_columns(pl.lit(version, pl.Int64).alias("_seq")), times
+            state, stored, changed.with_columns(pl.lit(version, pl.Int64).alias(STATE_VERSION)), times
         )
         return OperatorResult(
             state.with_values(operator_id, values),
@@ -154,29 +187,29 @@ class WindowsOperator:
         number = pl.lit(0, pl.Int64)
         empty = self.operator.node.inputs[0].schema.to_frame()
         rows = empty.with_columns(
-            number.alias(c) for c in ("_t", "_src", "_off", "_start", "_end", "_w", "_row")
+            number.alias(c) for c in (ROW_TIME, SOURCE, OFFSET, START, END, WATERMARK, ROW_INDEX)
         ).clear()
         new = self._new_cells(rows)
         text, no = pl.lit("", pl.String), pl.lit(value=False)
         return new.with_columns(
-            text.alias("_trigger"),
-            no.alias("_closed"),
-            no.alias("_gone"),
-            *[number.alias(c) for c in ("_due", "_tick", "_seq")],
-        ).drop("_came")
+            text.alias(TRIGGER_STATE),
+            no.alias(IS_CLOSED),
+            no.alias(IS_GONE),
+            *[number.alias(c) for c in (DUE, CLOCK_DUE, STATE_VERSION)],
+        ).drop(ARRIVED_ROWS)
 
     def _read_cells(self, state: SlotState, rows: pl.DataFrame | None, times: BatchTimes) -> pl.DataFrame:
         """The cells that hold: all of them, or where they are many, those that this batch may concern."""
         table = state.table(self.operator.id, "cells")
         if not table.chunks:
             return self.empty_cells
-        is_alive = pl.col("_end") + self.operator.horizon > times.before
+        is_alive = pl.col(END) + self.operator.horizon > times.before
         if table.rows > FULL_SCAN_ROWS:
             return self._read_affected([chunk.frame for chunk in table.chunks], rows, times).filter(is_alive)
         digests, chunks = _digests(table.chunks), table.chunks
         if digests not in _cell_cache:
             newest = self.layout.merge(self._concat_cells([chunk.frame for chunk in chunks]))
-            _cache_cells(digests, newest.filter(~pl.col("_gone")))
+            _cache_cells(digests, newest.filter(~pl.col(IS_GONE)))
         _cell_cache.move_to_end(digests)
         return _cell_cache[digests].filter(is_alive)
 
@@ -189,19 +222,19 @@ class WindowsOperator:
     ) -> pl.DataFrame:
         """The newest cells of the keys that rows came for, and of those that waited for this time."""
         keys = self.shape.partials.keys
-        key_frames = [frame.filter(self._is_due(times) & ~pl.col("_closed")).select(keys) for frame in frames]
+        key_frames = [frame.filter(self._is_due(times) & ~pl.col(IS_CLOSED)).select(keys) for frame in frames]
         if rows is not None:
             key_frames.append(rows.select(keys))
         affected_keys = pl.concat(key_frames).unique()
         cells = self._concat_cells(
             [frame.join(affected_keys, on=keys, how="semi", nulls_equal=True) for frame in frames]
         )
-        return self.layout.merge(cells).filter(~pl.col("_gone"))
+        return self.layout.merge(cells).filter(~pl.col(IS_GONE))
 
     def _is_due(self, times: BatchTimes) -> pl.Expr:
         """Whether the time has come for which a cell waited."""
-        due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)
-        expires = pl.col("_end") + self.operator.horizon <= times.after
+        due = (pl.col(DUE) <= times.after) | (pl.col(CLOCK_DUE) <= times.clock)
+        expires = pl.col(END) + self.operator.horizon <= times.after
         return due.fill_null(value=False) | (
             expires if self.operator.aggregation.windowing.closing != "none" else pl.lit(value=False)
         )
@@ -212,7 +245,7 @@ class WindowsOperator:
         """With the new versions of cells, and without those whose time is over."""
         operator_id, horizon = self.operator.id, self.operator.horizon
         is_alive, old_digests = (
-            pl.col("_end") + horizon > times.after,
+            pl.col(END) + horizon > times.after,
             _digests(state.table(operator_id, "cells").chunks),
         )
         is_small = state.table(operator_id, "cells").rows <= FULL_SCAN_ROWS
@@ -235,7 +268,7 @@ class WindowsOperator:
                 )
             _cache_cells(
                 new_digests,
-                pl.concat([unchanged, changed.filter(~pl.col("_gone")).select(unchanged.columns)]),
+                pl.concat([unchanged, changed.filter(~pl.col(IS_GONE)).select(unchanged.columns)]),
             )
         return state
 
@@ -248,9 +281,9 @@ class WindowsOperator:
         at = (
             pl.lit(times.clock, pl.Int64)
             if self.operator.aggregation.windowing.is_processing_time
-            else pl.col("_t")
+            else pl.col(ROW_TIME)
         )
-        judged = self.row_judge.judge(rows.with_columns(at.alias("_at")), stored, dropped_until)
+        judged = self.row_judge.judge(rows.with_columns(at.alias(WINDOW_TIME)), stored, dropped_until)
         late = None if judged.verdicts.is_empty() else format_late_rows(rows, judged.verdicts)
         grown = judged.grown
         if grown.rows.is_empty():
@@ -262,60 +295,62 @@ class WindowsOperator:
         if moved.is_empty():
             return touched, self.empty_cells, late
         removed = stored.join(moved, on=self.shape.group_columns, how="semi", nulls_equal=True)
-        return touched, removed.with_columns(pl.lit(value=True).alias("_gone")), late
+        return touched, removed.with_columns(pl.lit(value=True).alias(IS_GONE)), late
 
     @cached_property
     def _no_touched(self) -> pl.DataFrame:
-        return self.empty_cells.with_columns(pl.lit(0, pl.Int64).alias("_came"))
+        return self.empty_cells.with_columns(pl.lit(0, pl.Int64).alias(ARRIVED_ROWS))
 
     def _new_cells(self, rows: pl.DataFrame) -> pl.DataFrame:
         """What the rows of a batch come to, each window by itself."""
-        time = pl.col("_t").filter(pl.col("_w").is_null() | (pl.col("_t") >= pl.col("_w")))
+        time = pl.col(ROW_TIME).filter(pl.col(WATERMARK).is_null() | (pl.col(ROW_TIME) >= pl.col(WATERMARK)))
         count = pl.len().cast(pl.Int64)
         extra = [
-            count.alias("_came"),
-            count.alias("_new"),
-            time.min().alias("_lo"),
-            time.max().alias("_hi"),
-            pl.col("_t").min().alias("_first"),
+            count.alias(ARRIVED_ROWS),
+            count.alias(NEW_ROWS),
+            time.min().alias(LOWEST_TIME),
+            time.max().alias(HIGHEST_TIME),
+            pl.col(ROW_TIME).min().alias(FIRST_TIME),
         ]
-        cells = self.shape.partials.from_rows(rows, group=("_start", "_end"), extra=extra)
+        cells = self.shape.partials.from_rows(rows, group=(START, END), extra=extra)
         new_partials = (
             [pl.col(c).alias(f"~{c}") for c in self.shape.partials.value_columns]
             if self.window_panes.is_discarding
             else []
         )
         number = pl.lit(0, pl.Int64)
-        counts = [number.alias(c) for c in ("_index", "_settled", "_index0", "_settled0")]
-        return cells.with_columns(*new_partials, *counts, self.window_panes.no_shown_values.alias("_shown"))
+        counts = [number.alias(c) for c in (PANE_COUNT, SETTLED_COUNT, PANES_BEFORE, SETTLED_BEFORE)]
+        return cells.with_columns(
+            *new_partials, *counts, self.window_panes.no_shown_values.alias(SHOWN_VALUES)
+        )
 
     def _touched_cells(self, grown: GrownWindows, stored: pl.DataFrame, times: BatchTimes) -> pl.DataFrame:
         """Cells with the rows of this batch, and their trigger states after these rows."""
         new_cells = self._new_cells(grown.rows)
         parts = stored.join(grown.merged_from, on=self.shape.group_columns, how="inner", nulls_equal=True)
         if grown.moved_windows.height:
-            is_unmoved = (pl.col("_start") == pl.col("_from")) & (pl.col("_end") == pl.col("_to"))
+            is_unmoved = (pl.col(START) == pl.col(MERGED_START)) & (pl.col(END) == pl.col(MERGED_END))
             parts = pl.concat(
                 [parts.filter(is_unmoved), self.window_panes.mark_grown(parts.filter(~is_unmoved))]
             )
-        parts = parts.drop("_start", "_end").rename({"_from": "_start", "_to": "_end"})
+        parts = parts.drop(START, END).rename({MERGED_START: START, MERGED_END: END})
         all_cells = pl.concat(
             [
-                new_cells.with_columns(pl.lit(None, pl.String).alias("_trigger")),
-                parts.with_columns(_came=pl.lit(0, pl.Int64)),
+                new_cells.with_columns(pl.lit(None, pl.String).alias(TRIGGER_STATE)),
+                parts.with_columns(pl.lit(0, pl.Int64).alias(ARRIVED_ROWS)),
             ],
             how="diagonal",
         )
-        state = pl.col("_trigger").drop_nulls().sort().alias("_states")
-        sums = pl.col("_came", "_new", "_index", "_settled", "_index0", "_settled0").sum()
+        state = pl.col(TRIGGER_STATE).drop_nulls().sort().alias(MERGED_STATES)
+        sums = pl.col(ARRIVED_ROWS, NEW_ROWS, PANE_COUNT, SETTLED_COUNT, PANES_BEFORE, SETTLED_BEFORE).sum()
         extra = [
             state,
             sums,
-            pl.col("_lo", "_first").min(),
-            pl.col("_hi").max(),
-            pl.col("_shown").explode(empty_as_null=False),
+            pl.col(LOWEST_TIME, FIRST_TIME).min(),
+            pl.col(HIGHEST_TIME).max(),
+            pl.col(SHOWN_VALUES).explode(empty_as_null=False),
         ]
-        cells = self.shape.partials.merge(all_cells, group=("_start", "_end"), extra=extra)
+        cells = self.shape.partials.merge(all_cells, group=(START, END), extra=extra)
         if self.window_panes.is_discarding:
             cells = cells.join(
                 self.window_panes.merge_new(all_cells),
@@ -323,17 +358,17 @@ class WindowsOperator:
                 how="left",
                 nulls_equal=True,
             )
-        start = pl.when(pl.col("_start") == FOREVER[0]).then(pl.col("_first")).otherwise(pl.col("_start"))
+        start = pl.when(pl.col(START) == FOREVER[0]).then(pl.col(FIRST_TIME)).otherwise(pl.col(START))
         has_watermark = times.lateness_time != BEFORE_ALL or not self._needs_window_start
         base = pl.lit(times.lateness_time, pl.Int64) if has_watermark else start
         cells = cells.with_columns(
-            (pl.col("_end") <= times.lateness_time).alias("_was_passed"), base.alias("_base")
+            (pl.col(END) <= times.lateness_time).alias(WAS_PASSED), base.alias(BASE_TIME)
         )
         triggered = self.trigger_columns.add_rows(
             cells, times.clock, merges=self.operator.aggregation.windowing.window.merging
         )
         return triggered.with_columns(
-            pl.lit(value=False).alias("_closed"), pl.lit(value=False).alias("_gone")
+            pl.lit(value=False).alias(IS_CLOSED), pl.lit(value=False).alias(IS_GONE)
         )
 
     def _fire(
@@ -345,8 +380,8 @@ class WindowsOperator:
         added_masks: list[pl.Expr],
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes to show, changes to pass on, cells to write."""
-        expires = pl.col("_end") + self.operator.horizon <= times.after
-        due_cells = stored.filter(~pl.col("_closed") & self._is_due(times))
+        expires = pl.col(END) + self.operator.horizon <= times.after
+        due_cells = stored.filter(~pl.col(IS_CLOSED) & self._is_due(times))
         if due_cells.height and (touched.height or removed.height):
             touched_groups = pl.concat(
                 [touched.select(self.shape.group_columns), removed.select(self.shape.group_columns)]
@@ -356,18 +391,18 @@ class WindowsOperator:
             )
         if due_cells.is_empty() and touched.is_empty():
             return self.shape.empty_panes, self.shape.empty_changes, removed
-        asked_cells = touched.with_columns(pl.lit(value=True).alias("_asked"))
+        asked_cells = touched.with_columns(pl.lit(value=True).alias(IS_ASKED))
         if due_cells.height:
-            due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)
+            due = (pl.col(DUE) <= times.after) | (pl.col(CLOCK_DUE) <= times.clock)
             due_asked = due_cells.with_columns(
-                due.fill_null(value=False).alias("_asked"),
-                _came=pl.lit(0, pl.Int64),
-                _gone=pl.lit(value=False),
+                due.fill_null(value=False).alias(IS_ASKED),
+                pl.lit(0, pl.Int64).alias(ARRIVED_ROWS),
+                pl.lit(value=False).alias(IS_GONE),
             )
             asked_cells = pl.concat([asked_cells, due_asked], how="diagonal")
         asked_cells = self.trigger_columns.fire(asked_cells, times.after, times.clock)
         emitted, changes, cells = self.window_panes.emit(
-            asked_cells.with_columns(expires.alias("_expires")), (times.before, times.after), added_masks
+            asked_cells.with_columns(expires.alias(EXPIRES)), (times.before, times.after), added_masks
         )
         cells = self.trigger_columns.schedule(cells, times.after, times.clock)
         changed = cells.select(self._written_columns)
@@ -384,7 +419,7 @@ class WindowsOperator:
 
     @cached_property
     def _written_columns(self) -> list[str]:
-        return [c for c in self.empty_cells.columns if c != "_seq"]
+        return [c for c in self.empty_cells.columns if c != STATE_VERSION]
 
 
 def _digests(chunks: Sequence[Chunk]) -> tuple[str, ...]:

@@ -8,13 +8,14 @@ from typing import get_args
 import polars as pl
 
 from millrace import durations, graph, panes
-from millrace.aggregates import Reduction
+from millrace.aggregates import ORDER, Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.topics import SYSTEM_COLUMNS
 from millrace.triggers import Trigger
 from millrace.values import expressions
 from millrace.values.calls import require_choice
+from millrace.values.columns import ALL_ROWS
 from millrace.windows import Delta, Punctuated, Unaligned, WindowFn
 
 
@@ -54,13 +55,13 @@ def _result_type(source: pl.Schema, keys: tuple[str, ...], name: str, aggregate:
     for column in aggregate.input_columns():
         if column not in source:
             raise DefinitionError(
-                f"{name}={aggregate}: there is no column {column!r}; there are {', '.join(name for name in source if name != graph.ALL_ROWS)}"
+                f"{name}={aggregate}: there is no column {column!r}; there are {', '.join(name for name in source if name != ALL_ROWS)}"
             )
     dtype = source[aggregate.column] if aggregate.column else pl.Null()
     aggregate.check(source)
     frame = (
         source.to_frame()
-        .with_columns(_t=0, _src=0, _off=0)
+        .with_columns(pl.lit(0).alias(column) for column in ORDER)
         .group_by(*keys)
         .agg(*aggregate.partials(name, dtype))
     )

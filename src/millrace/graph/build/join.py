@@ -18,14 +18,13 @@ from millrace.errors import DefinitionError
 from millrace.graph.build.aggregate import build_aggregation
 from millrace.graph.build.rows_only import require_rows
 from millrace.topics import SYSTEM_COLUMNS
+from millrace.values.columns import LEFT_ROW, PRESENT, RIGHT_ROW
 
 JoinType: TypeAlias = Literal["inner", "left", "right", "full"]
 SideNames: TypeAlias = tuple[str, str]
 
-SIDE_COLUMNS: SideNames = ("_left", "_right")
+SIDE_COLUMNS: SideNames = (LEFT_ROW, RIGHT_ROW)
 """The columns that hold what is known of each side; the other is null."""
-PRESENT = "_there"
-"""A field of every side, so that one without columns besides its key is a side too."""
 
 
 @dataclass(frozen=True)

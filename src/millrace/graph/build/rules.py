@@ -16,8 +16,9 @@ from millrace import graph, panes
 from millrace.errors import DefinitionError
 from millrace.graph.build.rows_only import require_rows
 from millrace.patterns import declared
-from millrace.patterns.cep.matcher import MATCH, STEP, Matcher, check_types
+from millrace.patterns.cep.matcher import Matcher, check_types
 from millrace.topics import SYSTEM_COLUMNS
+from millrace.values.columns import MATCH_NUMBER, STEP, TIMED_OUT_AT
 
 RULE_NAME, RULE_TEXT = "rule", "declared"
 """Columns that rows and rules have in common: the name of a rule and what it says. Null: it is a row."""
@@ -151,13 +152,13 @@ def build_match_rules(
 def collect_matches(matches: pl.DataFrame, node: MatchRules, rule: str) -> pl.DataFrame:
     """A pane for each match of a rule: its events as lists."""
     time = pl.col("event_time")
-    results = matches.group_by(MATCH, maintain_order=True).agg(
+    results = matches.group_by(MATCH_NUMBER, maintain_order=True).agg(
         *(pl.col(key).first() for key in node.keys),
         pl.col(STEP).alias(MATCH_STEPS),
         time.alias(MATCH_TIMES),
         *(pl.col(column) for column in node.show),
         time.first().alias("window_start"),
-        pl.coalesce(pl.col("_at").first(), time.last() + 1).alias("window_end"),
+        pl.coalesce(pl.col(TIMED_OUT_AT).first(), time.last() + 1).alias("window_end"),
     )
     constants = {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
     return results.with_columns(

@@ -11,6 +11,7 @@ from millrace import graph, panes
 from millrace.errors import DefinitionError
 from millrace.topics import SYSTEM_COLUMNS
 from millrace.values import expressions, function_results
+from millrace.values.columns import ALL_ROWS
 
 _CARRIED_COLUMNS = SYSTEM_COLUMNS | graph.INTERNAL_COLUMNS.keys()
 
@@ -137,11 +138,11 @@ def group_all_rows(source: graph.Node) -> graph.Stateless:
     """The rows with the constant key of a single group."""
     return graph.Stateless(
         (source,),
-        pl.Schema({**source.schema, graph.ALL_ROWS: pl.Int64()}),
-        lambda frame: frame.with_columns(pl.lit(0, pl.Int64).alias(graph.ALL_ROWS)),
+        pl.Schema({**source.schema, ALL_ROWS: pl.Int64()}),
+        lambda frame: frame.with_columns(pl.lit(0, pl.Int64).alias(ALL_ROWS)),
         "all rows",
         frozenset(),
-        frozenset({graph.ALL_ROWS}),
+        frozenset({ALL_ROWS}),
         internal_identity={"kind": "all_rows"},
     )
 
@@ -150,8 +151,8 @@ def drop_constant_key(source: graph.Node) -> graph.SingleGroup:
     """Results of a single group without that key."""
     return graph.SingleGroup(
         (source,),
-        pl.Schema({name: dtype for name, dtype in source.schema.items() if name != graph.ALL_ROWS}),
-        lambda frame: frame.drop(graph.ALL_ROWS, strict=False),
+        pl.Schema({name: dtype for name, dtype in source.schema.items() if name != ALL_ROWS}),
+        lambda frame: frame.drop(ALL_ROWS, strict=False),
         "results of all rows",
         frozenset(),
         frozenset(),

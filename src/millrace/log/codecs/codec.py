@@ -26,6 +26,7 @@ from millrace.log.contract import BinaryArray, OutgoingRecords, Records
 from millrace.log.dead_letters import DEAD_SCHEMA, replace_surrogates
 from millrace.topics import Topic
 from millrace.values import event_types
+from millrace.values.columns import OFFSET
 
 MIN_TIME, MAX_TIME = durations.MIN_TIME, durations.MAX_TIME
 """The times that a protobuf Timestamp can hold: the years 1 to 9999."""
@@ -87,7 +88,7 @@ def decode(
         if not topic.tombstones:
             return decoded
         return Decoded(
-            pl.concat([decoded.rows, tombstones.tombstone_rows(topic, records, decoded.rows)]).sort("_off"),
+            pl.concat([decoded.rows, tombstones.tombstone_rows(topic, records, decoded.rows)]).sort(OFFSET),
             decoded.dead,
         )
     if not len(records):
@@ -144,9 +145,9 @@ class _UnreadableRecords:
         self.mark(dict.fromkeys(np.flatnonzero(mask).tolist(), reason))
 
     def readable_rows(self, columns: dict[str, Any], order: list[str]) -> pl.DataFrame:
-        columns["_off"] = pa.array(self.records.offsets)
+        columns[OFFSET] = pa.array(self.records.offsets)
         batch = pa.RecordBatch.from_arrays(
-            [columns[name] for name in (*order, "_off")], names=[*order, "_off"]
+            [columns[name] for name in (*order, OFFSET)], names=[*order, OFFSET]
         )
         if self.reasons:
             keep = np.ones(len(self.records), np.bool_)
@@ -400,7 +401,7 @@ _ARROW_PANES = {
 @lru_cache(maxsize=512)
 def _no_rows_of(event_type: type, columns: tuple[str, ...]) -> pl.DataFrame:
     added: dict[str, Any] = {"event_time": pl.Int64, "ingestion_time": pl.Int64}
-    added |= {**{name: pane_columns.COLUMNS[name] for name in columns}, "_off": pl.Int64}
+    added |= {**{name: pane_columns.COLUMNS[name] for name in columns}, OFFSET: pl.Int64}
     return pl.DataFrame(schema={**event_types.columns(event_type), **added})
 
 

@@ -29,9 +29,7 @@ from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.patterns.cep.dfa import Flags, LazyDfa, Numbers, ScanResults, is_regular
 from millrace.patterns.cep.matcher import Matcher
 from millrace.patterns.cep.partial_matches import KeyRows, MatchResults, PartialMatches
-
-MAY_BEGIN, DUE, UNTIL = "_first", "_due", "_until"
-"""Columns of kept rows: whether a match may begin with the row; when its key is next due; when its key's state expires."""
+from millrace.values.columns import DUE, EXPIRES_AT, IS_NEW, KEY_NUMBER, MASK, MAY_BEGIN
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,9 @@ class ContiguousMatcher:
     @cached_property
     def schema(self) -> pl.Schema:
         """The columns of the rows that are kept as state."""
-        return pl.Schema({**self.matcher.schema, MAY_BEGIN: pl.Boolean(), DUE: pl.Int64(), UNTIL: pl.Int64()})
+        return pl.Schema(
+            {**self.matcher.schema, MAY_BEGIN: pl.Boolean(), DUE: pl.Int64(), EXPIRES_AT: pl.Int64()}
+        )
 
     @cached_property
     def _dfa(self) -> LazyDfa:
@@ -70,24 +70,22 @@ class ContiguousMatcher:
 
     def step(self, kept: pl.DataFrame, fresh: pl.DataFrame, watermark: int) -> ContiguousResult:
         """Matches new rows behind the kept rows of their keys, all before the watermark, and lets time pass up to it."""
-        columns, mask = list(self.matcher.schema), self.matcher.predicates.mask().alias("_mask")
-        old = kept.select(*columns, MAY_BEGIN, pl.lit(value=False).alias("_new"))
-        new = fresh.select(*columns, pl.lit(value=True).alias(MAY_BEGIN), pl.lit(value=True).alias("_new"))
+        columns, mask = list(self.matcher.schema), self.matcher.predicates.mask().alias(MASK)
+        old = kept.select(*columns, MAY_BEGIN, pl.lit(value=False).alias(IS_NEW))
+        new = fresh.select(*columns, pl.lit(value=True).alias(MAY_BEGIN), pl.lit(value=True).alias(IS_NEW))
         rows = self._sort_by_key(pl.concat([old, new]).with_columns(mask))
         masks, times, keys = (
-            rows[name].cast(pl.Int64).to_numpy() for name in ("_mask", self.matcher.time, "_key")
+            rows[name].cast(pl.Int64).to_numpy() for name in (MASK, self.matcher.time, KEY_NUMBER)
         )
         ends = np.searchsorted(keys, keys, side="right")
-        begins = (
-            rows.select(pl.col(MAY_BEGIN) & pl.col("_mask").is_in(self._start_masks)).to_series().to_numpy()
-        )
+        begins = rows.select(pl.col(MAY_BEGIN) & pl.col(MASK).is_in(self._start_masks)).to_series().to_numpy()
         span = self.matcher.pattern.span or END_OF_STREAM
         found = self._dfa.scan(
             masks, times, ends, np.flatnonzero(begins), span, first_only=self._is_first_only
         )
         over = found.open & (times[found.starts] + span <= watermark)
         is_waiting, is_overdue = found.open & ~over & (watermark < END_OF_STREAM), found.is_overdue | over
-        is_new = rows["_new"].to_numpy()
+        is_new = rows[IS_NEW].to_numpy()
         if self._is_first_only:
             is_reported, is_held = self._order_matches(found, keys, is_waiting, is_overdue)
         else:
@@ -118,10 +116,10 @@ class ContiguousMatcher:
         """Groups rows by key, in order within each key. `_key` is the number of the key."""
         keys = list(self.matcher.keys)
         if not keys:
-            return rows.with_columns(pl.lit(0, pl.UInt32).alias("_key"))
-        numbers = rows.select(keys).unique().with_row_index("_key")
+            return rows.with_columns(pl.lit(0, pl.UInt32).alias(KEY_NUMBER))
+        numbers = rows.select(keys).unique().with_row_index(KEY_NUMBER)
         return rows.join(numbers, on=keys, how="left", nulls_equal=True, maintain_order="left").sort(
-            "_key", maintain_order=True
+            KEY_NUMBER, maintain_order=True
         )
 
     def _order_matches(
@@ -172,7 +170,7 @@ class ContiguousMatcher:
         places = np.arange(lengths.sum()) - np.repeat(bases, lengths) + np.repeat(starts, lengths)
         part = rows[places]
         lists = (
-            part["_mask"].to_list(),
+            part[MASK].to_list(),
             part[self.matcher.time].to_list(),
             part.select(list(self.matcher.schema)).rows(),
         )
@@ -230,6 +228,6 @@ class ContiguousMatcher:
         kept: pl.DataFrame = rows[places].with_columns(
             pl.Series(MAY_BEGIN, begins[places]),
             pl.Series(DUE, np.repeat(due, lengths)),
-            pl.Series(UNTIL, np.repeat(until, lengths)),
+            pl.Series(EXPIRES_AT, np.repeat(until, lengths)),
         )
         return kept.select(list(self.schema))

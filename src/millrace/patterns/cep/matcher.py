@@ -32,13 +32,20 @@ from millrace.patterns.cep.partial_matches import (
 from millrace.patterns.cep.predicates import PredicateCompiler, check_conditions, columns_of
 from millrace.patterns.cep.shared_buffer import RunningAnswers, walk_back
 from millrace.patterns.cep.states import NfaState, is_always_ignored, reachable_states
+from millrace.values.columns import (
+    BEGINS,
+    EXTRA_PREFIX,
+    KEY_END,
+    KEY_NUMBER,
+    MASK,
+    MATCH_NUMBER,
+    STEP,
+    TIMED_OUT_AT,
+)
 
 Key = tuple[Any, ...]
 
 _STORABLE_TYPES = (pl.String, pl.Boolean, pl.Binary, pl.Null)
-
-MATCH, STEP, AT = "_match", "_step", "_at"
-"""Columns of the rows of matches: the number of the match, the step that took the row, and the time that made the match certain."""
 
 
 @dataclass(frozen=True)
@@ -109,15 +116,15 @@ class Matcher:
 
     def prepare_rows(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The rows that can matter, with the columns that conditions need."""
-        extras = [expr.alias(f"_extra{i}") for i, expr in enumerate(self.predicates.extras)]
-        prepared = frame.select(*self.schema, self.predicates.mask().alias("_mask"), *extras)
-        masks = prepared["_mask"].unique().to_list()
+        extras = [expr.alias(f"{EXTRA_PREFIX}{i}") for i, expr in enumerate(self.predicates.extras)]
+        prepared = frame.select(*self.schema, self.predicates.mask().alias(MASK), *extras)
+        masks = prepared[MASK].unique().to_list()
         begins = [mask for mask in masks if self.may_start(mask)]
         kept_masks = [mask for mask in masks if mask in begins or not self._is_ignored(mask)]
         prepared = (
-            prepared if len(kept_masks) == len(masks) else prepared.filter(pl.col("_mask").is_in(kept_masks))
+            prepared if len(kept_masks) == len(masks) else prepared.filter(pl.col(MASK).is_in(kept_masks))
         )
-        return prepared.with_columns(pl.col("_mask").is_in(begins).alias("_begins"))
+        return prepared.with_columns(pl.col(MASK).is_in(begins).alias(BEGINS))
 
     def match_prepared(
         self,
@@ -164,7 +171,7 @@ class Matcher:
         """The rows of each key that has a partial match or a possible beginning."""
         columns, keys = list(self.schema), list(self.keys)
         if keys:
-            numbers = prepared.select(keys).unique().with_row_index("_key")
+            numbers = prepared.select(keys).unique().with_row_index(KEY_NUMBER)
             open_keys = numbers.clear()
             if matches:
                 known_keys = pl.DataFrame(
@@ -173,26 +180,27 @@ class Matcher:
                 open_keys = numbers.join(known_keys, on=keys, how="semi", nulls_equal=True)
             prepared = prepared.join(
                 numbers, on=keys, how="left", nulls_equal=True, maintain_order="left"
-            ).sort("_key", maintain_order=True)
+            ).sort(KEY_NUMBER, maintain_order=True)
             prepared = prepared.filter(
-                pl.col("_begins").any().over("_key") | pl.col("_key").is_in(open_keys["_key"].to_list())
+                pl.col(BEGINS).any().over(KEY_NUMBER)
+                | pl.col(KEY_NUMBER).is_in(open_keys[KEY_NUMBER].to_list())
             )
         else:
-            prepared = prepared.with_columns(pl.lit(0, pl.UInt32).alias("_key"))
+            prepared = prepared.with_columns(pl.lit(0, pl.UInt32).alias(KEY_NUMBER))
         rows, more = prepared.select(columns).rows(), [()] * prepared.height
         if self.predicates.extras:
-            more = prepared.select(f"_extra{i}" for i in range(len(self.predicates.extras))).rows()
+            more = prepared.select(f"{EXTRA_PREFIX}{i}" for i in range(len(self.predicates.extras))).rows()
         lists = (
-            prepared["_mask"].to_list(),
+            prepared[MASK].to_list(),
             prepared[self.time].to_list(),
             rows,
             more,
-            prepared["_begins"].to_list(),
+            prepared[BEGINS].to_list(),
         )
         ends = (
-            prepared.with_row_index("_end")
-            .group_by("_key", maintain_order=True)
-            .agg(pl.col("_end").last() + 1)["_end"]
+            prepared.with_row_index(KEY_END)
+            .group_by(KEY_NUMBER, maintain_order=True)
+            .agg(pl.col(KEY_END).last() + 1)[KEY_END]
             .to_list()
         )
         places = [columns.index(key) for key in keys]
@@ -230,12 +238,12 @@ class Matcher:
                 numbers.append(number)
                 event_indexes.append(place)
                 steps.append(entry.step)
-        ats = pl.Series(AT, [match.known_at for match in found], pl.Int64)
+        ats = pl.Series(TIMED_OUT_AT, [match.known_at for match in found], pl.Int64)
         which, step, row = (
             pl.Series(np.frombuffer(values, np.int64)) for values in (numbers, steps, event_indexes)
         )
         match_columns = (
-            which.alias(MATCH),
+            which.alias(MATCH_NUMBER),
             pl.Series(STEP, names, pl.String).gather(step),
             ats.gather(which),
         )

@@ -9,9 +9,9 @@ import polars as pl
 from millrace import panes
 from millrace.errors import DefinitionError
 from millrace.patterns.builder import Pattern
-from millrace.patterns.cep.matcher import AT, MATCH, STEP
 from millrace.patterns.conditions import EarlierValue, earlier_values
 from millrace.values import expressions
+from millrace.values.columns import FIRST_TIME, LAST_TIME, MATCH_NUMBER, STEP, TIMED_OUT_AT
 
 
 def check_select(
@@ -42,7 +42,9 @@ def check_select(
                 raise DefinitionError(
                     f"select {name}={expr} asks for {root}; there are the steps {', '.join(steps)} and the columns {', '.join(schema)}"
                 )
-    empty = pl.Schema({MATCH: pl.Int64(), STEP: pl.String(), AT: pl.Int64(), **schema}).to_frame()
+    empty = pl.Schema(
+        {MATCH_NUMBER: pl.Int64(), STEP: pl.String(), TIMED_OUT_AT: pl.Int64(), **schema}
+    ).to_frame()
     try:
         selected = select_matches(empty, select, keys)
     except pl.exceptions.PolarsError as error:
@@ -60,9 +62,9 @@ def select_matches(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: S
     return answered.select(
         *keys,
         *(expr.alias(name) for name, expr in select.items()),
-        pl.col("_last").alias("event_time"),
-        pl.col("_first").alias("window_start"),
-        (pl.col("_last") + 1).alias("window_end"),
+        pl.col(LAST_TIME).alias("event_time"),
+        pl.col(FIRST_TIME).alias("window_start"),
+        (pl.col(LAST_TIME) + 1).alias("window_end"),
         *(pl.lit(value, panes.COLUMNS[name]).alias(name) for name, value in about.items()),
     )
 
@@ -73,9 +75,9 @@ def _resolve_references(
     """One row per match, with a column per reference to its events in `select`."""
     references = list(dict.fromkeys(one for expr in select.values() for one in earlier_values(expr)))
     time = pl.col("event_time")
-    return matches.group_by(MATCH, maintain_order=True).agg(
+    return matches.group_by(MATCH_NUMBER, maintain_order=True).agg(
         *(pl.col(key).first() for key in keys),
         *(one.aggregate(pl.col(one.column or STEP).filter(pl.col(STEP) == one.step)) for one in references),
-        time.first().alias("_first"),
-        pl.coalesce(pl.col(AT).first() - 1, time.last()).alias("_last"),
+        time.first().alias(FIRST_TIME),
+        pl.coalesce(pl.col(TIMED_OUT_AT).first() - 1, time.last()).alias(LAST_TIME),
     )

@@ -24,6 +24,7 @@ from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
 from millrace.patterns.sql.grammar import may_be_empty
 from millrace.patterns.sql.match_context import MatchContext, NeedsMoreRows, Row
 from millrace.patterns.sql.program import first_variables
+from millrace.values.columns import MASK
 
 Key = tuple[Any, ...]
 VERSION = 1
@@ -167,7 +168,7 @@ class RowPatternMatcher:
     ) -> Iterator[tuple[Key, list[Row]]]:
         """The rows of each key, with their mask. With `partitions`, keys without state and without a beginning are left out."""
         columns, keys = list(self.compiled.schema), list(self.keys)
-        prepared = frame.select(*columns, self.compiled.mask().alias("_mask"))
+        prepared = frame.select(*columns, self.compiled.mask().alias(MASK))
         if (
             partitions is not None
             and self._start_bits is not None
@@ -175,7 +176,7 @@ class RowPatternMatcher:
             and not self.is_lasting
             and not self.compiled.row_pattern.with_unmatched
         ):
-            begins = prepared.filter(pl.col("_mask") & self._start_bits != 0).select(keys)
+            begins = prepared.filter(pl.col(MASK) & self._start_bits != 0).select(keys)
             known_keys = pl.DataFrame(
                 list(partitions), schema={key: self.compiled.schema[key] for key in keys}, orient="row"
             )

@@ -19,6 +19,7 @@ from millrace.patterns.sql.matcher import RowPatternMatcher
 from millrace.patterns.sql.subqueries import execute, parse_sql, replace_queries
 from millrace.patterns.sql.tokens import Token, find_closing, find_opening, tokenize
 from millrace.timestamps import check_micros
+from millrace.values.columns import FIELD_PREFIX, MASK, SUBQUERY_PREFIX
 
 MatchFunction = Callable[[CompiledPattern, Sequence[Sequence[Row]]], Iterable[ResultRow]]
 """Matches the rows of partitions, each in order; the rows have no mask."""
@@ -28,7 +29,7 @@ def match_by_search(compiled: CompiledPattern, partitions: Sequence[Sequence[Row
     """The results of the search."""
     for rows in partitions:
         frame = pl.DataFrame(rows, schema=compiled.schema, orient="row")
-        ready = frame.select(*compiled.schema, compiled.mask().alias("_mask")).rows()
+        ready = frame.select(*compiled.schema, compiled.mask().alias(MASK)).rows()
         yield from RowPatternMatcher(compiled).match_partition(None, ready, None, is_ended=True)[1]
 
 
@@ -96,7 +97,7 @@ class _QueryRunner:
             row_pattern = self._resolve_queries(
                 parse_match_recognize(text[found[place + 1].end : found[end].start])
             )
-            name = f"_matched_{len(self.temporary_names)}"
+            name = f"{SUBQUERY_PREFIX}{len(self.temporary_names)}"
             self.temporary_names.append(name)
             self.tables[name] = recognize_matches(row_pattern, frame, self.match_partitions)
             text = f"{text[: found[first].start]} {name} {text[found[end].end :]}"
@@ -182,7 +183,7 @@ def _parse_values(text: str) -> pl.DataFrame:
     ]
     return pl.DataFrame(
         values,
-        schema=[f"_col{place}" for place in range(len(values[0]))],
+        schema=[f"{FIELD_PREFIX}{place}" for place in range(len(values[0]))],
         orient="row",
         infer_schema_length=None,
     )

@@ -18,8 +18,9 @@ from sqlglot.errors import SqlglotError
 
 from millrace.errors import DefinitionError
 from millrace.patterns.sql.tokens import mark_semantics
+from millrace.values.columns import DUAL, DUMMY
 
-_ONE_ROW: exp.Expr = exp.values([(1,)], alias="_one", columns=["_row"])
+_ONE_ROW: exp.Expr = exp.values([(1,)], alias=DUAL, columns=[DUMMY])
 """What a query without FROM reads. The SQL of polars ignores WHERE where there is no FROM."""
 
 QueryFunction = Callable[[exp.Expr], pl.DataFrame]

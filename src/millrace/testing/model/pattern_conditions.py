@@ -12,6 +12,7 @@ import polars as pl
 from millrace.patterns import conditions
 from millrace.patterns.conditions import Condition, EarlierValue
 from millrace.testing.model.pattern_choices import MatchPath
+from millrace.values.columns import HOLDS
 
 EventRow = Mapping[str, Any]
 
@@ -54,7 +55,7 @@ class ConditionAnswers:
 
     def _answers_by_row(self, term: pl.Expr) -> list[Any]:
         if id(term) not in self._answers_without_history:
-            answers = self._frame.with_columns(term.alias("_holds"))["_holds"]
+            answers = self._frame.with_columns(term.alias(HOLDS))[HOLDS]
             self._answers_without_history[id(term)] = answers.to_list()
         return self._answers_without_history[id(term)]
 

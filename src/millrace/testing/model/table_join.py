@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace import graph, panes
-from millrace.graph.build.join import PRESENT, SIDE_COLUMNS, TableJoin
+from millrace.graph.build.join import SIDE_COLUMNS, TableJoin
 from millrace.testing.model.outcome import (
     ArrivedRow,
     Change,
@@ -15,6 +15,7 @@ from millrace.testing.model.outcome import (
     release_rows,
 )
 from millrace.testing.model.values import Row
+from millrace.values.columns import PRESENT
 
 
 class ModelTableJoin:

@@ -19,7 +19,7 @@ from millrace.errors import PatternFailed
 from millrace.patterns.builder import Pattern
 from millrace.patterns.cep import encoding
 from millrace.patterns.cep.contiguous import ContiguousMatcher
-from millrace.patterns.cep.matcher import AT, MATCH, STEP, Key, Matcher
+from millrace.patterns.cep.matcher import Key, Matcher
 from millrace.patterns.declared import read_pattern
 from millrace.testing.model.pattern_definition import PatternDefinition
 from millrace.testing.model.values import Row
@@ -32,6 +32,7 @@ from millrace.testing.transcripts.words import (
     to_canonical_text,
     to_text,
 )
+from millrace.values.columns import MATCH_NUMBER, STEP, TIMED_OUT_AT
 
 TRANSCRIPT_KEYS = ("name", "key", "events", "pattern", "within", "skip", "expect", "must_fail", "tags")
 EXPECT_KEYS = ("matches", "count", "timeouts", "error")
@@ -197,9 +198,9 @@ def _cut_into_batches(
 
 
 def _read_matches(frame: pl.DataFrame) -> Iterator[tuple[int | None, TakenEvents]]:
-    for rows in frame.partition_by(MATCH, maintain_order=True):
+    for rows in frame.partition_by(MATCH_NUMBER, maintain_order=True):
         yield (
-            rows[AT][0],
+            rows[TIMED_OUT_AT][0],
             tuple(zip(rows[STEP].to_list(), map(to_canonical_text, rows[ID].to_list()), strict=True)),
         )
 

@@ -27,6 +27,7 @@ from millrace.testing.model.values import Row
 from millrace.testing.script import MakeBackend, On
 from millrace.testing.transcripts.row_jobs import RowTranscriptJob
 from millrace.testing.transcripts.words import TranscriptError, check_keys, to_canonical_text, to_text
+from millrace.values.columns import MASK
 
 TRANSCRIPT_KEYS = ("name", "table", "match_recognize", "select", "query", "expect", "must_fail", "tags")
 TABLE_KEYS = ("columns", "rows")
@@ -164,7 +165,7 @@ def _match_in_batches(chance: random.Random) -> MatchFunction:
         for given in lanes:
             matcher, course = RowPatternMatcher(looking), SqlPartition()
             frame = pl.DataFrame(given, schema=looking.schema, orient="row")
-            ready, begun = frame.select(*looking.schema, looking.mask().alias("_mask")).rows(), False
+            ready, begun = frame.select(*looking.schema, looking.mask().alias(MASK)).rows(), False
             while ready or not begun:
                 length, begun = chance.randint(0, 3), True
                 piece, ready = ready[:length], ready[length:]
