@@ -39,6 +39,45 @@ def counting(watermark: Watermark, *, lateness: int = 0) -> mr.Job:
     return mr.Job("job", rides.group_by("line").count().write(COUNTS))
 
 
+def test_jobs_that_set_aside_different_rows_learn_their_delays_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row of 14 is 6 ms ahead: one job sets it aside, so it does not count among the lags of that job."""
+    monkeypatch.setattr(watermarks, "FIRST", 2)
+    monkeypatch.setattr(watermarks, "EVERY", 4)
+    learned = {
+        name: watermarks.percentile(0.5, start=0, ahead=ahead) for name, ahead in (("x", 4), ("y", 60))
+    }
+    jobs = [
+        mr.Job(
+            name,
+            mr.read(RIDES, watermark=watermark)
+            .window(windows.fixed(10))
+            .group_by("line")
+            .count()
+            .write(COUNTS),
+        )
+        for name, watermark in learned.items()
+    ]
+    engine, model = (on(jobs, {RIDES.name: 1}) for on in (OnEngine, OnModel))
+    times = [
+        (1, 1),
+        (-11, 4),
+        (0, 8),
+        (-2, 8),
+        (14, 8),
+        (10, 10),
+        (8, 11),
+        (8, 11),
+        (12, 15),
+        (4, 16),
+        (15, 18),
+    ]
+    for offset, (at, ingested) in enumerate(times):
+        for backend in (engine, model):
+            backend.feed([ride(offset, at, ingested)], ingested)
+        assert dict(engine.watermarks) == dict(model.watermarks)
+    assert len(set(model.watermarks.values())) == 2
+
+
 def ride(offset: int, at: int, ingested: int | None = None, partition: int = 0) -> SourceEvent:
     return SourceEvent(
         "input.rides", partition, offset, at, at if ingested is None else ingested, {"line": "6"}

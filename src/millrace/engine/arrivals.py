@@ -69,7 +69,8 @@ def collect_reports(operator: Operator, body: Body) -> dict[str, PartitionReport
             if source.topic == topic:
                 clock = source.clocks[watermark.clock_id]
                 percentile = watermark if isinstance(watermark, Percentile) else None
-                lags = tuple(LagReport(*lag_report) for lag_report in source.lags) if percentile else ()
+                measured = source.lags.get(watermark.clock_id, ()) if percentile else ()
+                lags = tuple(LagReport(*lag_report) for lag_report in measured)
                 report = PartitionReport(
                     clock, source.has_rows, watermark.delay, _idle_after(watermark, source), percentile, lags
                 )

@@ -84,8 +84,8 @@ class SourcePartition:
     has_rows: bool
     clocks: Mapping[str, int | None]
     """For each clock that reads it, the largest time in this batch; None if no row has one."""
-    lags: Sequence[LagReport] = ()
-    """The lags of its rows, where a delay is learned from them."""
+    lags: Mapping[str, Sequence[LagReport]] = field(default_factory=dict)
+    """The lags of its rows by clock, where a delay is learned from them. Clocks differ in the rows they set aside."""
     idle_after_if_empty: int | None = None
     """For a partition that has never held a record: the milliseconds after which it counts as idle."""
 
@@ -111,7 +111,7 @@ class Body:
             "now": self.now,
             "end": self.at_end,
             "sources": [
-                [s.topic, s.partition, s.has_rows, dict(s.clocks), list(s.lags), s.idle_after_if_empty]
+                [s.topic, s.partition, s.has_rows, dict(s.clocks), dict(s.lags), s.idle_after_if_empty]
                 for s in self.sources
             ],
             "lows": self.low_watermarks,
@@ -132,7 +132,7 @@ class Body:
         header = json.loads(data[4:at])
         body = cls(header["now"], header["end"], low_watermarks=header["lows"], counts=header["counts"])
         for topic, partition, has_rows, clocks, lags, idle_after in header["sources"]:
-            reports = [LagReport(*lag) for lag in lags]
+            reports = {clock: [LagReport(*lag) for lag in some] for clock, some in lags.items()}
             body.sources.append(SourcePartition(topic, partition, has_rows, clocks, reports, idle_after))
         for operator, marks in header["partitions"].items():
             body.partition_watermarks[operator] = [PartitionWatermark(*mark) for mark in marks]

@@ -233,14 +233,18 @@ class Plan:
         return own.union(*known_needs) if len(known_needs) == len(needs) else None
 
     @cached_property
-    def learned_topics(self) -> dict[str, Watermark]:
-        """The topics of which some reader learns its delay, with the watermark by whose clock lags are measured."""
+    def learned_topics(self) -> dict[str, dict[str, Watermark]]:
+        """The topics of which some reader learns its delay, with the watermarks by whose clocks lags are measured."""
         reads = (
             r.edge.origin
             for r in self.routes
             if isinstance(r.edge.origin, graph.Read) and self._is_running(r.jobs)
         )
-        return {read.topic.name: read.watermark for read in reads if read.watermark.is_learned}
+        topics: dict[str, dict[str, Watermark]] = {}
+        for read in reads:
+            if read.watermark.is_learned:
+                topics.setdefault(read.topic.name, {})[read.watermark.clock_id] = read.watermark
+        return topics
 
     def stage(self, depth: int) -> list[Operator]:
         """The operators of a stage that run, 1 for the first."""

@@ -133,7 +133,7 @@ def _report_progress(
     frames = iter(timed)
     for batch in batches:
         clocks: dict[str, int | None] = dict.fromkeys(plan.clocks[batch.topic])
-        lags: list[LagReport] = []
+        lags: dict[str, list[LagReport]] = {}
         if batch.rows is not None:
             frame = next(frames)
             clocks = {name: frame[f"{CLOCK}{i}"][-1] for i, name in enumerate(clocks)}
@@ -147,13 +147,14 @@ def _report_progress(
         _count_rows(batch, bodies[batch.partition % len(bodies)])
 
 
-def _measure_lags(plan: Plan, topic: str, frame: pl.DataFrame, clocks: Sequence[str]) -> list[LagReport]:
-    """The lags of a partition's rows, where a watermark learns its delay from them."""
-    watermark = plan.learned_topics.get(topic)
-    if watermark is None:
-        return []
-    clock = f"{CLOCK}{clocks.index(watermark.clock_id)}"
-    return report_lags(frame.filter(~watermark.is_set_aside()), clock)
+def _measure_lags(
+    plan: Plan, topic: str, frame: pl.DataFrame, clocks: Sequence[str]
+) -> dict[str, list[LagReport]]:
+    """The lags of a partition's rows, by each clock whose watermark learns its delay from them."""
+    return {
+        clock_id: report_lags(frame.filter(~watermark.is_set_aside()), f"{CLOCK}{clocks.index(clock_id)}")
+        for clock_id, watermark in plan.learned_topics.get(topic, {}).items()
+    }
 
 
 def _count_rows(batch: PartitionBatch, body: Body) -> None:
