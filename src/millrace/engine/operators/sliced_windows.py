@@ -27,7 +27,7 @@ from millrace.engine.exchange import Block, Body
 from millrace.engine.lateness import SliceJudge
 from millrace.engine.operators import emit
 from millrace.engine.operators.contract import OperatorResult
-from millrace.engine.operators.emit import PaneValues, WindowShape
+from millrace.engine.operators.emit import EmittedPanes, PaneValues, WindowShape
 from millrace.engine.operators.running_sums import RunningSums, SumChanges, uses_running_sums
 from millrace.engine.operators.slices import Grid, end_range, grid_of
 from millrace.engine.plan import Operator
@@ -48,6 +48,21 @@ MIN_WINDOWS_TO_MERGE = 8
 """How many of the windows at hand a slice must be in before slices that are in the same ones are merged first."""
 MAX_EXPANDED_ROWS = 4_000_000
 """How many rows one expansion of slices into windows may make; more are made in turns."""
+
+
+@dataclass(frozen=True, eq=False)
+class _WatermarkMove:
+    """The watermark before and after a batch."""
+
+    old_watermark: int | None
+    watermark: int
+    added_masks: list[pl.Expr]
+    """Null for aggregates that were added to the job after a window began."""
+
+    @property
+    def old_bound(self) -> int:
+        """The old watermark as a number."""
+        return _bound_of(self.old_watermark)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,70 +169,87 @@ class SlicedWindowsOperator:
         watermarks: tuple[int | None, Progress],
         sum_changes: SumChanges | None,
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """Panes to show, changes to pass on, numbers to remember."""
-        operator_id, group, old_watermark, watermark, added_masks = (
-            self.operator.id,
-            self.shape.group_columns,
-            watermarks[0],
-            watermarks[1].low_watermark,
-            self.shape.mask_added_aggregates(watermarks[1].added_since),
-        )
-        emitted, changes, counters = (
-            [self.shape.empty_panes],
-            [self.shape.empty_changes],
-            self.shape.empty_counters,
-        )
-        old_bound = BEFORE_ALL if old_watermark is None else old_watermark
-        smallest: Any = new[FIRST_OPEN_END].min()
-        late = smallest is not None and smallest <= old_bound
-        if watermark is None or (self.grid.end_above(old_watermark) > watermark and not late):
-            return self.shape.empty_panes, self.shape.empty_changes, counters
-        touched = (
-            self.grid.expand(new, None, old_watermark).select(group).unique().collect()
-            if late
-            else self.shape.empty_counters.select(group)
-        )
-        oldest = min(old_bound, end_range(touched)[0] - 1)
+        """Panes to show, changes to pass on, numbers to remember.
+
+        Late rows change windows that were shown already: those are shown again. Then the windows that
+        the watermark has completed are shown for the first time.
+        """
+        old_watermark, watermark = watermarks[0], watermarks[1].low_watermark
+        has_late = self._has_late_slices(new, old_watermark)
+        if watermark is None or (self.grid.end_above(old_watermark) > watermark and not has_late):
+            return self.shape.empty_panes, self.shape.empty_changes, self.shape.empty_counters
+        added_masks = self.shape.mask_added_aggregates(watermarks[1].added_since)
+        move = _WatermarkMove(old_watermark, watermark, added_masks)
+        touched = self._find_touched_groups(new, move) if has_late else self._no_groups
+        oldest = min(move.old_bound, end_range(touched)[0] - 1)
         needed = (
             []
             if touched.is_empty() and sum_changes is not None
-            else state.table(operator_id, "slices").between(oldest, watermark)
+            else state.table(self.operator.id, "slices").between(oldest, watermark)
         )
         stored = pl.concat([self.empty_slices, *needed])
+        emitted = []
         if not touched.is_empty():
-            stored_counters = pl.concat(
-                [counters, *state.table(operator_id, "panes").between(oldest, watermark)]
-            )
-            stored_slices, new_slices = self._slices_of(stored, touched), self._slices_of(new, touched)
-            values = (
-                self._values(pl.concat([stored_slices, new_slices]), oldest, old_watermark, touched),
-                self._values(stored_slices, oldest, old_watermark, touched),
-            )
-            fired = emit.number_panes(
-                PaneValues(
-                    self.operator,
-                    values[0].with_columns(added_masks),
-                    values[1].with_columns(added_masks),
-                    "late",
-                ),
-                stored_counters,
-                watermark,
-            )
-            emitted.append(fired.panes)
-            changes.append(fired.changes)
-            counters = fired.counters
-        if self.grid.end_above(old_watermark) <= watermark and (
-            stored.height or new.height or sum_changes is not None
-        ):
-            values_now = self._complete_windows(
-                stored, new, old_watermark, watermark, sum_changes
-            ).with_columns(added_masks)
-            fired = emit.number_panes(
-                PaneValues(self.operator, values_now, None, "on_time"), self.shape.empty_counters, watermark
-            )
-            emitted.append(fired.panes)
-            changes.append(fired.changes)
-        return pl.concat(emitted), pl.concat(changes), counters
+            emitted.append(self._fire_late(state, stored, new, touched, oldest, move))
+        counters = emitted[0].counters if emitted else self.shape.empty_counters
+        has_values = stored.height or new.height or sum_changes is not None
+        if self.grid.end_above(old_watermark) <= watermark and has_values:
+            emitted.append(self._fire_on_time(stored, new, sum_changes, move))
+        return (
+            pl.concat([self.shape.empty_panes, *(one.panes for one in emitted)]),
+            pl.concat([self.shape.empty_changes, *(one.changes for one in emitted)]),
+            counters,
+        )
+
+    def _has_late_slices(self, new: pl.DataFrame, old_watermark: int | None) -> bool:
+        """Whether some new row belongs to a window that was shown already."""
+        smallest: Any = new[FIRST_OPEN_END].min()
+        return smallest is not None and smallest <= _bound_of(old_watermark)
+
+    @property
+    def _no_groups(self) -> pl.DataFrame:
+        return self.shape.empty_counters.select(self.shape.group_columns)
+
+    def _find_touched_groups(self, new: pl.DataFrame, move: _WatermarkMove) -> pl.DataFrame:
+        """The keys and windows, shown already, that late rows change."""
+        touched = self.grid.expand(new, None, move.old_watermark)
+        return touched.select(self.shape.group_columns).unique().collect()
+
+    def _fire_late(
+        self,
+        state: SlotState,
+        stored: pl.DataFrame,
+        new: pl.DataFrame,
+        touched: pl.DataFrame,
+        oldest: int,
+        move: _WatermarkMove,
+    ) -> EmittedPanes:
+        """Shows windows again that late rows changed: their values now, and those shown before."""
+        stored_counters = pl.concat(
+            [
+                self.shape.empty_counters,
+                *state.table(self.operator.id, "panes").between(oldest, move.watermark),
+            ]
+        )
+        stored_slices, new_slices = self._slices_of(stored, touched), self._slices_of(new, touched)
+        all_slices = pl.concat([stored_slices, new_slices])
+        current = self._values(all_slices, oldest, move.old_watermark, touched)
+        previous = self._values(stored_slices, oldest, move.old_watermark, touched)
+        values = PaneValues(
+            self.operator,
+            current.with_columns(move.added_masks),
+            previous.with_columns(move.added_masks),
+            "late",
+        )
+        return emit.number_panes(values, stored_counters, move.watermark)
+
+    def _fire_on_time(
+        self, stored: pl.DataFrame, new: pl.DataFrame, sum_changes: SumChanges | None, move: _WatermarkMove
+    ) -> EmittedPanes:
+        """Shows the windows that are complete now."""
+        current = self._complete_windows(stored, new, move.old_watermark, move.watermark, sum_changes)
+        values = PaneValues(self.operator, current.with_columns(move.added_masks), None, "on_time")
+        return emit.number_panes(values, self.shape.empty_counters, move.watermark)
 
     def _slices_of(self, slices: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
         """The slices of keys that are to be shown again."""
@@ -277,7 +309,11 @@ class SlicedWindowsOperator:
         first, last = slices.select(
             pl.col(FIRST_OPEN_END).min(), self.grid.last_end(pl.col(SLICE)).max().alias("last")
         ).row(0)
-        return max(BEFORE_ALL if low is None else low, first - 1), min(high, last)
+        return max(_bound_of(low), first - 1), min(high, last)
+
+
+def _bound_of(watermark: int | None) -> int:
+    return BEFORE_ALL if watermark is None else watermark
 
 
 def _restrict_to(frame: pl.LazyFrame, groups: pl.DataFrame | None) -> pl.LazyFrame:
