@@ -14,7 +14,8 @@ import polars as pl
 
 from millrace.engine import fingerprints
 from millrace.engine.adapt import adapt_state
-from millrace.engine.plan import Plan
+from millrace.engine.fingerprints import Adaptation
+from millrace.engine.plan import Operator, Plan
 from millrace.engine.rescale import StageSlot, redistribute
 from millrace.engine.state import SlotState
 from millrace.errors import DefinitionError, StateMismatch
@@ -51,8 +52,43 @@ def evolve(
     state_changes: StateChanges,
     location: str,
 ) -> EvolvedState:
-    """Adapts state to the present jobs: new ones start at the present, others leave, and slots are divided anew. Refuses changed operators."""
+    """Adapts state to the present jobs: new ones start at the present, others leave, and slots are divided anew.
+
+    Refuses changed operators.
+    """
     names = [job.name for job in plan.jobs]
+    _refuse_wrong_jobs(old_identity, names, state_changes, location)
+    for job in (job for job in old_identity.jobs if job not in names and states):
+        _log.warning("job %s has left: its state goes", job)
+    new_jobs = {*state_changes.reset} | {name for name in names if name not in old_identity.jobs}
+    _refuse_changed_operators(old_identity, plan, new_jobs, state_changes, location)
+    identity = _evolve_identity(old_identity, plan, new_jobs, _latest_event_time(states))
+    adaptations = _find_adaptations(old_identity, plan, new_jobs, state_changes)
+    is_unchanged = (
+        not adaptations
+        and not new_jobs
+        and not state_changes.migrate
+        and sorted(old_identity.jobs) == sorted(names)
+        and old_identity.slots == plan.slots
+        and _has_same_operators(old_identity, plan)
+    )
+    if is_unchanged:
+        return EvolvedState(identity, None)
+    dropped_operators = {o.id for o in plan.operators if {*o.jobs} <= new_jobs}
+    kept_states: Mapping[StageSlot, SlotState] = {
+        stage_slot: state.only_operators({*old_identity.operators} - dropped_operators)
+        for stage_slot, state in states.items()
+    }
+    kept_states = _migrate_states(kept_states, plan, state_changes.migrate)
+    for operator, adaptation in adaptations.items():
+        kept_states = adapt_state(operator, adaptation, kept_states)
+    return EvolvedState(identity, redistribute(plan, kept_states))
+
+
+def _refuse_wrong_jobs(
+    old_identity: Identity, names: Sequence[str], state_changes: StateChanges, location: str
+) -> None:
+    """Refuses changes of jobs that are not in this run, and state of which no job is."""
     if unknown := sorted({*state_changes.reset, *state_changes.migrate} - {*names}):
         raise DefinitionError(
             f"reset or migrate {', '.join(unknown)}: there is no such job in this run; it has {', '.join(names)}"
@@ -61,15 +97,14 @@ def evolve(
         raise StateMismatch(
             f"{location} holds the state of {', '.join(old_identity.jobs)}, not of {', '.join(names)}; run those jobs, or give the jobs that write other topics a run of their own (run.name or state.dir)"
         )
-    for job in (job for job in old_identity.jobs if job not in names and states):
-        _log.warning("job %s has left: its state goes", job)
-    new_jobs = {*state_changes.reset} | {name for name in names if name not in old_identity.jobs}
-    _refuse_changed_operators(old_identity, plan, new_jobs, state_changes, location)
-    dropped_operators = {o.id for o in plan.operators if {*o.jobs} <= new_jobs}
-    present = _latest_event_time(states)
+
+
+def _evolve_identity(old_identity: Identity, plan: Plan, new_jobs: set[str], present: int | None) -> Identity:
+    """The identity of the present jobs. New jobs are born at `present`, in event time, if any was seen."""
+    names = [job.name for job in plan.jobs]
     births = {job: at for job, at in old_identity.births.items() if job in names and job not in new_jobs}
     births |= {job: present for job in new_jobs if present is not None}
-    identity = replace(
+    return replace(
         old_identity,
         jobs=tuple(names),
         fingerprint=plan.fingerprint,
@@ -77,41 +112,28 @@ def evolve(
         operators=dict(plan.fingerprints),
         births=births,
     )
-    adaptations = {
+
+
+def _find_adaptations(
+    old_identity: Identity, plan: Plan, new_jobs: set[str], state_changes: StateChanges
+) -> dict[Operator, Adaptation]:
+    """How the state of operators is made to fit; without those that start anew or that a function migrates."""
+    return {
         o: adaptation
         for o in plan.operators
         if not {*o.jobs} <= new_jobs
         and not {*o.jobs} & {*state_changes.migrate}
         and (adaptation := fingerprints.find_adaptation(old_identity.operators.get(o.id), o))
     }
-    fits = all(
-        o.id in old_identity.operators
-        and fingerprints.find_difference(old_identity.operators[o.id], o) is None
+
+
+def _has_same_operators(old_identity: Identity, plan: Plan) -> bool:
+    """Whether the state of every operator is there and fits, and there is none of others."""
+    old_operators = old_identity.operators
+    return len(old_operators) == len(plan.operators) and all(
+        o.id in old_operators and fingerprints.find_difference(old_operators[o.id], o) is None
         for o in plan.operators
     )
-    fits = fits and not adaptations
-    is_unchanged = (
-        fits
-        and len(old_identity.operators) == len(identity.operators)
-        and old_identity.slots == plan.slots
-        and not new_jobs
-        and not state_changes.migrate
-    )
-    if is_unchanged and sorted(old_identity.jobs) == sorted(names):
-        return EvolvedState(identity, None)
-    kept_states = {
-        stage_slot: state.only_operators({*old_identity.operators} - dropped_operators)
-        for stage_slot, state in states.items()
-    }
-    for job, migration in state_changes.migrate.items():
-        job_operators = {o.id for o in plan.operators if job in o.jobs}
-        kept_states = {
-            stage_slot: _migrate_state(state, job_operators, migration)
-            for stage_slot, state in kept_states.items()
-        }
-    for operator, adaptation in adaptations.items():
-        kept_states = adapt_state(operator, adaptation, kept_states)
-    return EvolvedState(identity, redistribute(plan, kept_states))
 
 
 def _refuse_changed_operators(
@@ -154,6 +176,19 @@ def _latest_event_time(states: Mapping[StageSlot, SlotState]) -> int | None:
             channels = progress.get("channels", {}) if isinstance(progress, dict) else {}
             found += [channel[0] for channel in channels.values() if channel[0] is not None]
     return max(found, default=None)
+
+
+def _migrate_states(
+    states: Mapping[StageSlot, SlotState], plan: Plan, migrations: Mapping[str, Migration]
+) -> Mapping[StageSlot, SlotState]:
+    """The state after the functions that migrate jobs have rewritten it."""
+    for job, migration in migrations.items():
+        job_operators = {o.id for o in plan.operators if job in o.jobs}
+        states = {
+            stage_slot: _migrate_state(state, job_operators, migration)
+            for stage_slot, state in states.items()
+        }
+    return states
 
 
 def _migrate_state(state: SlotState, operators: set[str], migration: Migration) -> SlotState:
