@@ -1,4 +1,6 @@
-"""Event-stream analytics in Python: windows, watermarks and panes on columns, run in one process or on Apache Spark."""
+"""Event-stream analytics in Python: windows, watermarks and panes on columns,
+run in one process or on Apache Spark.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -67,7 +69,9 @@ _MODULE_OF_NAME = {
     "sql": "millrace.patterns.sql.clause",
     "table": "millrace.graph.build.table",
 }
-"""Where names live that are not modules. All load when first asked for, so that a command or a worker loads only what it needs."""
+"""Where names live that are not modules.
+All load when first asked for, so that a command or a worker loads only what it needs.
+"""
 
 
 if not TYPE_CHECKING:  # a type checker would take every name that is missing for Any

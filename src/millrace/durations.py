@@ -13,7 +13,9 @@ Duration: TypeAlias = str | int | timedelta
 MIN_TIME, MAX_TIME = -62_135_596_800_000, 253_402_300_799_999
 """The times that events can have: the years 1 to 9999. An event outside of them is a dead letter."""
 BEFORE_ALL, END_OF_STREAM = -(2**62), 2**62
-"""Times before and after all events: the watermark before the first row, and the one after the last row of a bounded stream."""
+"""Times before and after all events: the watermark before the first row,
+and the one after the last row of a bounded stream.
+"""
 MAX_DURATION = MAX_TIME - MIN_TIME
 """No duration is longer, so that times and durations can be added without leaving 64 bits."""
 
@@ -53,7 +55,8 @@ def parse_bounded(duration: Duration, *, name: str) -> int:
 
 def _too_long_error(duration: Duration, name: str) -> DefinitionError:
     return DefinitionError(
-        f"{name}={duration!r} is longer than all times that events can have (the years 1 to 9999); use a shorter one"
+        f"{name}={duration!r} is longer than all times that events can have (the years 1 to "
+        "9999); use a shorter one"
     )
 
 

@@ -25,7 +25,8 @@
     └── RunFailed            a query stopped and did not recover
         └── JobQuarantined   a job was stopped by its own code; those beside it went on
 
-A user's mistake ends in one of these, never in a bare traceback: the message names the value, the consequence and the remedy.
+A user's mistake ends in one of these, never in a bare traceback: the message names the value, the consequence
+and the remedy.
 """
 
 
@@ -110,13 +111,17 @@ class LookupFailed(MillraceError):
 
 
 class PatternFailed(MillraceError):
-    """A pattern met events with which it cannot go on; `kind` says in a word what: here, too many partial matches."""
+    """A pattern met events with which it cannot go on; `kind` says in a word what: here,
+    too many partial matches.
+    """
 
     kind = "limit"
 
 
 class NoPlaceToSkip(PatternFailed):
-    """After a match there is no event at which matching could go on, and the pattern says that this is an error."""
+    """After a match there is no event at which matching could go on,
+    and the pattern says that this is an error.
+    """
 
     kind = "skip"
 

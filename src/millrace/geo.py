@@ -1,4 +1,6 @@
-"""H3 cells on columns: the cell of a position, the neighbours and the centre of a cell. The only importer of h3ronpy."""
+"""H3 cells on columns: the cell of a position, the neighbours and the centre of a cell.
+The only importer of h3ronpy.
+"""
 
 from typing import Any
 
@@ -15,10 +17,13 @@ _MAX_RESOLUTION = 15
 def geocell(
     latitude: str = "latitude", longitude: str = "longitude", *, resolution: int = DEFAULT_RESOLUTION
 ) -> pl.Expr:
-    """The H3 cell (Int64) of the position in two columns of degrees; null where that is not a position on Earth."""
+    """The H3 cell (Int64) of the position in two columns of degrees;
+    null where that is not a position on Earth.
+    """
     if resolution not in range(_MAX_RESOLUTION + 1):
         raise DefinitionError(
-            f"resolution={resolution!r} is not an H3 resolution; use a whole number from 0 (continents) to {_MAX_RESOLUTION} (a square metre)"
+            f"resolution={resolution!r} is not an H3 resolution; use a whole number from 0 (continents) to "
+            f"{_MAX_RESOLUTION} (a square metre)"
         )
     _load_h3ronpy()
     position = pl.struct(pl.col(latitude).cast(pl.Float64), pl.col(longitude).cast(pl.Float64))
@@ -92,7 +97,9 @@ def _find_adjacent(pairs: pl.Series) -> pl.Series:
 
 
 def cell_centres(cells: pl.Series) -> pl.DataFrame:
-    """The name of each cell in hexadecimal (`cell`) and its centre (`latitude`, `longitude`); null where the value is not a cell."""
+    """The name of each cell in hexadecimal (`cell`) and its centre (`latitude`, `longitude`);
+    null where the value is not a cell.
+    """
     h3 = _load_h3ronpy()
     valid = h3.cells_valid(cells.cast(pl.UInt64, strict=False).to_arrow())
     centre_points = pl.DataFrame(h3.vector.cells_to_coordinates(valid))

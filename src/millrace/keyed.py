@@ -48,7 +48,8 @@ class Keyed(AggregationMethods):
             """Names the remedy where a method of streams is called on grouped rows."""
             if not name.startswith("_") and hasattr(Stream, name):
                 raise NoSuchMethod(
-                    f"{name} is a method of streams, and these rows are grouped by a key; call it before .group_by(), or behind .count() and the like"
+                    f"{name} is a method of streams, and these rows are grouped by a key; call it before "
+                    ".group_by(), or behind .count() and the like"
                 )
             raise AttributeError(f"a keyed stream has no {name!r}", name=name, obj=self)
 
@@ -56,7 +57,8 @@ class Keyed(AggregationMethods):
         """One result per key and window, a column for each aggregate."""
         if unnamed:
             raise DefinitionError(
-                f"aggregate({unnamed[0]!s:.80}) needs a name for its column; write aggregate(n=aggregates.count())"
+                f"aggregate({unnamed[0]!s:.80}) needs a name for its column; write "
+                "aggregate(n=aggregates.count())"
             )
         windowing = self.stream.windowing
         if windowing is None:
@@ -81,9 +83,10 @@ class Keyed(AggregationMethods):
     ) -> Stream:
         """Pairs each row of this stream with each row of the other that has the same key in the same window.
 
-        Key columns may have different names. With `within=("-5s", "10s")` times decide instead of windows: the other row is from 5 s before
-        to less than 10 s after this one. With a table (`mr.table`), each row is paired with the row that the table held for its key at its
-        event time. `how` chooses which rows without a partner are kept, with null columns. In a window join, corrections add (`op` `+`) or
+        Key columns may have different names. With `within=("-5s", "10s")` times decide instead of windows:
+        the other row is from 5 s before to less than 10 s after this one. With a table (`mr.table`), each row
+        is paired with the row that the table held for its key at its event time. `how` chooses which rows
+        without a partner are kept, with null columns. In a window join, corrections add (`op` `+`) or
         withdraw (`-`) single rows; the other two joins show every row once.
         """
         require_type(
@@ -97,7 +100,9 @@ class Keyed(AggregationMethods):
         )
 
     def cogroup(self, other: Keyed, *, names: tuple[str, str] = ("left", "right")) -> Stream:
-        """For each key and window, all rows of both streams as two lists of structs in order of event time."""
+        """For each key and window, all rows of both streams as two lists of
+        structs in order of event time.
+        """
         require_type("cogroup", other, Keyed, "a keyed stream; group it by its key: other.group_by('key')")
         return self._results(join.build_cogroup(self._as_join_side(), other._as_join_side(), names))
 
@@ -114,40 +119,47 @@ class Keyed(AggregationMethods):
     def process(self, processor: Processor, *, broadcast: Stream | None = None) -> Stream:
         """Runs a user's own code, with state and timers per key: see `millrace.processors`.
 
-        Rows of `broadcast` (such as rules that change while the job runs) reach the processor in every slot, in order of event time with the
-        others, and before rows of the same time. Time advances with the slower of the two watermarks: give a quiet stream one with `idle=`.
+        Rows of `broadcast` (such as rules that change while the job runs) reach the processor in every slot,
+        in order of event time with the others, and before rows of the same time. Time advances with the
+        slower of the two watermarks: give a quiet stream one with `idle=`.
         """
         require_type("process(broadcast=...)", broadcast, (Stream, NoneType), "a stream")
         other = None if broadcast is None else broadcast.node
         return self._results(match.build_process(self.stream.node, self.keys, processor, other))
 
     def deduplicate(self, *columns: Any, within: Duration) -> Stream:
-        """Keeps the first of rows with equal key and `columns`. They stay rows: whatever may follow a read may follow.
+        """Keeps the first of rows with equal key and `columns`. They stay rows: whatever may follow a read
+        may follow.
 
-        With `"event_time"` among the columns, only rows of the same time are copies, and rows pass at once. Copies are known until the
-        watermark of their partition has passed their time by `within`; later rows might be copies, and are refused. So choose `within` at
-        least as long as the windows that follow and their lateness. Of copies that differ elsewhere, the first to arrive is kept.
-        Without `"event_time"`, copies are rows less than `within` after the first in order of event time. To know that order, rows wait until
-        the watermark has passed them, and rows behind it are refused.
-        Jobs that run together can share one deduplication and its state: name it, and build each job on the same stream.
+        With `"event_time"` among the columns, only rows of the same time are copies, and rows pass at once.
+        Copies are known until the watermark of their partition has passed their time by `within`; later rows
+        might be copies, and are refused. So choose `within` at least as long as the windows that follow and
+        their lateness. Of copies that differ elsewhere, the first to arrive is kept. Without `"event_time"`,
+        copies are rows less than `within` after the first in order of event time. To know that order, rows
+        wait until the watermark has passed them, and rows behind it are refused. Jobs that run together can
+        share one deduplication and its state: name it, and build each job on the same stream.
         """
         within_ms = durations.parse_positive(within, name="within")
         names = expressions.column_names("deduplicate", columns)
         return self._results(match.build_deduplication(self.stream.node, self.keys, names, within_ms))
 
     def match_rules(self, rules: Stream, *, show: Sequence[str] = ()) -> Stream:
-        """One result per match of any rule in the rows of a key: `rule`, `steps` and `times` of its events, and the columns `show` as lists.
+        """One result per match of any rule in the rows of a key: `rule`, `steps` and `times` of its events,
+        and the columns `show` as lists.
 
-        `rules` are rows of `name` and `pattern` (see `patterns.Rule`). A rule with a known name replaces the old one, and with an empty pattern
-        it withdraws it; other rules keep their partial matches. A rule sees the rows after it in event time, so the watermark also waits for
-        the topic of rules: give that read an `idle` time. An invalid rule goes to the dead letters of its topic, and the rule that it would
+        `rules` are rows of `name` and `pattern` (see `patterns.Rule`). A rule with a known name replaces the
+        old one, and with an empty pattern it withdraws it; other rules keep their partial matches. A rule
+        sees the rows after it in event time, so the watermark also waits for the topic of rules: give that
+        read an `idle` time. An invalid rule goes to the dead letters of its topic, and the rule that it would
         replace stays.
         """
         require_type("match_rules", rules, Stream, "a stream of rules; read their topic")
         return self._results(rule_nodes.build_match_rules(self.stream.node, self.keys, rules.node, show))
 
     def match_recognize(self, clause: RowPattern | str) -> Stream:
-        """MATCH_RECOGNIZE in the rows of a key: `mr.match_recognize(...)`, or the SQL between its brackets. Needs the extra `sql`."""
+        """MATCH_RECOGNIZE in the rows of a key: `mr.match_recognize(...)`,
+        or the SQL between its brackets. Needs the extra `sql`.
+        """
         return self._results(match.build_match_recognize(self.stream.node, self.keys, clause))
 
 

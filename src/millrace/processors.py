@@ -14,9 +14,9 @@
 
     mr.read(CLICKS).group_by("user").process(Quiet())
 
-Rows come in order of event time, as the watermark releases them; those behind it are refused. A timer at T fires once, after all rows
-before T and before all others. Nothing but `millrace.state` is kept between calls: an object is made once for all keys, and
-anew after every restart.
+Rows come in order of event time, as the watermark releases them; those behind it are refused. A timer at T
+fires once, after all rows before T and before all others. Nothing but `millrace.state` is kept between calls:
+an object is made once for all keys, and anew after every restart.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class Context:
         """In `on_timer`: by which time the timer was set."""
         self.emitted: list[tuple[str, int, Mapping[str, Any]]] = []
         self.handed_out: dict[str, tuple[ValueState[Any], Any, Any]] = {}
-        """Lists and dicts that were read in this call, by name: the state, the copy that was handed out, and the value as it was."""
+        """Lists and dicts that were read in this call, by name: the state,
+        the copy that was handed out, and the value as it was.
+        """
         self.side_outputs: Collection[str] = ()
         self._key_state, self._shared_state, self._writable = key_state, shared_state, writable
 
@@ -85,10 +87,12 @@ class Context:
         self.emitted.append((to, self.time, {name: copy_storable(value) for name, value in values.items()}))
 
     def set_timer(self, name: str, at: int | datetime, *, time: TimeDomain = "event") -> None:
-        """Calls `on_timer` with this name when the watermark reaches `at`; a time that has passed means the next millisecond.
+        """Calls `on_timer` with this name when the watermark reaches `at`; a time that has passed means the
+        next millisecond.
 
-        With `time="processing"` the clock decides: it is called in the first batch whose processing time is `at` or later, though no row
-        comes. There is one timer per name and kind of time: the last one set counts.
+        With `time="processing"` the clock decides: it is called in the first batch whose processing time is
+        `at` or later, though no row comes. There is one timer per name and kind of time: the last one set
+        counts.
         """
         require_choice("time", time, get_args(TimeDomain))
         state = self._require_key_state("set_timer")
@@ -115,7 +119,8 @@ class Context:
             raise DefinitionError(f"{'shared' if shared else 'keyed'} state cannot be changed here; {remedy}")
         if not shared and self._writable == "shared":
             raise DefinitionError(
-                "a broadcast row belongs to no key, so only shared state can be read here; declare it with shared=True"
+                "a broadcast row belongs to no key, so only shared state can be read here; "
+                "declare it with shared=True"
             )
         return (self._shared_state if shared else self._key_state).values
 
@@ -162,7 +167,9 @@ class Processor(ABC):
 
 
 def _timer_millis(name: str, at: Any) -> int:
-    """The time of a timer in milliseconds; a datetime counts by its zone. A fraction is refused, and what no watermark or clock reaches."""
+    """The time of a timer in milliseconds; a datetime counts by its zone.
+    A fraction is refused, and what no watermark or clock reaches.
+    """
     try:
         millis = timestamps.value_to_millis(at)
     except (ValueError, OverflowError) as error:
@@ -189,7 +196,9 @@ def call_processor(processor: Processor, ctx: Context, call: Callable[[], None])
 def check_processor(
     processor: Processor, keys: tuple[str, ...], reserved: frozenset[str]
 ) -> dict[str, pl.Schema]:
-    """The columns of each output. Refuses anything that is not a processor, and columns that every result has."""
+    """The columns of each output.
+    Refuses anything that is not a processor, and columns that every result has.
+    """
     if not isinstance(processor, Processor):
         problem = (
             f"{processor!r} is not a processor"
@@ -206,11 +215,13 @@ def check_processor(
         for name in columns:
             if name in keys or name in reserved:
                 raise DefinitionError(
-                    f"{type(processor).__name__} has {name!r} in its outputs, but results have a column of that name; use another"
+                    f"{type(processor).__name__} has {name!r} in its outputs, but results have a column of "
+                    "that name; use another"
                 )
             if name == "to":
                 raise DefinitionError(
-                    f"{type(processor).__name__} has 'to' in its outputs, but emit(to=...) names a side output; use another name"
+                    f"{type(processor).__name__} has 'to' in its outputs, but emit(to=...) names a side "
+                    "output; use another name"
                 )
         try:
             schemas[output] = pl.Schema(columns)

@@ -4,7 +4,8 @@
         clicks = state.value(0, ttl="1h")
         pages: state.ListState[str] = state.list()
 
-While a row or a timer is processed, `self.clicks` and `self.pages` are those of its key. Nothing else is kept between calls.
+While a row or a timer is processed, `self.clicks` and `self.pages` are those of its key. Nothing else is kept
+between calls.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ class ValueState(State, Generic[T]):
     @overload
     def __get__(self, owner: Processor, kind: type) -> T: ...
     def __get__(self, owner: Processor | None, kind: type) -> ValueState[T] | T:
-        """The default once the time to live is over. A list or dict is a copy for this call; changed in place, it is set after the call."""
+        """The default once the time to live is over.
+        A list or dict is a copy for this call; changed in place, it is set after the call.
+        """
         if owner is None:
             return self
         ctx = _require_context(owner)
@@ -123,21 +126,25 @@ class ValueState(State, Generic[T]):
 
 @dataclass(eq=False, repr=False)
 class _Collection(State):
-    """A list or a map: the attribute of the class declares it; that of a processor at work is the same, of the key at hand."""
+    """A list or a map: the attribute of the class declares it;
+    that of a processor at work is the same, of the key at hand.
+    """
 
     context: Context | None = None
 
     def __set__(self, owner: Processor, new_value: Never) -> None:
         """Refused: a collection is changed item by item."""
         raise DefinitionError(
-            f"{type(owner).__name__}.{self.name} = … : change it in place, with append() or [...] = …, or del it"
+            f"{type(owner).__name__}.{self.name} = … : change it in place, with append() "
+            "or [...] = …, or del it"
         )
 
     @property
     def _bound_context(self) -> Context:
         if self.context is None:
             raise DefinitionError(
-                f"{self.name or self.kind}: state belongs to a key, and can be used only while a row or a timer is processed"
+                f"{self.name or self.kind}: state belongs to a key, and can be used only while a row or a "
+                "timer is processed"
             )
         return self.context
 
@@ -232,8 +239,9 @@ def value(default: T, *, ttl: Duration | None = None, shared: bool = False) -> V
 def value(default: Any = None, *, ttl: Duration | None = None, shared: bool = False) -> ValueState[Any]:
     """One value: `self.name` reads it, `self.name = x` writes it, `del self.name` forgets it.
 
-    A list or dict may be changed in place (`self.name.append(x)`), which writes it, too. Each key begins with its own copy of `default`.
-    `ttl`: how long, in event time, a value is kept after it was written; `shared`: one for all keys, changed by broadcast rows alone.
+    A list or dict may be changed in place (`self.name.append(x)`), which writes it, too. Each key begins with
+    its own copy of `default`. `ttl`: how long, in event time, a value is kept after it was written; `shared`:
+    one for all keys, changed by broadcast rows alone.
     """
     declared: ValueState[Any] = ValueState(_ttl_millis(ttl), shared)
     declared.default = check_storable(default, "default")
@@ -241,12 +249,16 @@ def value(default: Any = None, *, ttl: Duration | None = None, shared: bool = Fa
 
 
 def list(*, ttl: Duration | None = None, shared: bool = False) -> ListState[T]:
-    """A list: `self.name.append(x)`, `for x in self.name`, `len(self.name)`, `del self.name`. Each item has its own time to live."""
+    """A list: `self.name.append(x)`, `for x in self.name`, `len(self.name)`, `del self.name`.
+    Each item has its own time to live.
+    """
     return ListState(_ttl_millis(ttl), shared)
 
 
 def map(*, ttl: Duration | None = None, shared: bool = False) -> MapState[K, T]:
-    """A dict: `self.name[key] = x`, `self.name.get(key)`, `del self.name[key]`. Each entry has its own time to live."""
+    """A dict: `self.name[key] = x`, `self.name.get(key)`, `del self.name[key]`.
+    Each entry has its own time to live.
+    """
     return MapState(_ttl_millis(ttl), shared)
 
 
@@ -273,7 +285,8 @@ def _ttl_millis(ttl: Duration | None) -> int | None:
 def _require_context(owner: Processor) -> Context:
     if owner.context is None:
         raise DefinitionError(
-            f"{type(owner).__name__}: state belongs to a key, and can be used only while a row or a timer is processed"
+            f"{type(owner).__name__}: state belongs to a key, and can be used only while a row "
+            "or a timer is processed"
         )
     return owner.context
 

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 IntoExpr = expressions.IntoExpr
 _PARTS_OF_OPERATIONS = (graph.JoinRows, graph.SingleGroup)
-"""Steps that belong to the operation before them: its name, and the rows that it refused, are asked for behind them."""
+"""Steps that belong to the operation before them: its name, and the rows that it refused,
+are asked for behind them.
+"""
 
 
 def read(topic: Topic, *, watermark: Watermark | None = None) -> Stream:
@@ -95,11 +97,15 @@ class Stream(AggregationMethods):
         return self._with_node(replace(self.node, name=name))
 
     def filter(self, *conditions: Any, **equal: Any) -> Stream:
-        """Keeps the rows for which all conditions hold: expressions, names of boolean columns, or `column=value`."""
+        """Keeps the rows for which all conditions hold: expressions,
+        names of boolean columns, or `column=value`.
+        """
         return self._with_node(stateless.build_filter(self.node, conditions, equal))
 
     def select(self, *columns: Any, **named: Any) -> Stream:
-        """Keeps only these columns (names, expressions, or lists of them); the times, and those of the pane, stay."""
+        """Keeps only these columns (names, expressions, or lists of them); the times,
+        and those of the pane, stay.
+        """
         return self._with_node(stateless.build_select(self.node, columns, named))
 
     def with_columns(self, *columns: Any, **named: Any) -> Stream:
@@ -115,7 +121,9 @@ class Stream(AggregationMethods):
         )
 
     def map_batches(self, fn: Callable[[pl.DataFrame], pl.DataFrame]) -> Stream:
-        """Any function of columns that looks at each row by itself: how rows are cut into frames is not defined."""
+        """Any function of columns that looks at each row by itself:
+        how rows are cut into frames is not defined.
+        """
         text = f"map_batches({getattr(fn, '__name__', 'fn')})"
         return self._with_node(stateless.build_stateless(self.node, fn, text))
 
@@ -129,10 +137,12 @@ class Stream(AggregationMethods):
         return self._with_node(stateless.build_flat_map(self.node, fn, schema))
 
     def lookup(self, fn: Callable[..., Any], *keys: str, **options: Unpack[lookups.LookupOptions]) -> Stream:
-        """Adds columns that `fn` answers: given the values of `keys`, it returns a dict, a dataclass or None, and may be `async`.
+        """Adds columns that `fn` answers: given the values of `keys`, it returns a dict, a dataclass or None,
+        and may be `async`.
 
-        Each different key of a batch is asked for once, several at the same time; the order of rows is kept. Keys without an answer
-        get null columns. The options, each with its default, are in `millrace.lookups.LookupOptions`.
+        Each different key of a batch is asked for once, several at the same time; the order of rows is kept.
+        Keys without an answer get null columns. The options, each with its default, are in
+        `millrace.lookups.LookupOptions`.
         """
         spec = lookups.make_lookup(fn, keys, options, self.node.schema)
         node = stateless.build_stateless(
@@ -153,7 +163,8 @@ class Stream(AggregationMethods):
                 raise DefinitionError(f"union({other!r}) is not a stream; read a topic with mr.read(topic)")
             if other.node.schema != self.node.schema:
                 raise DefinitionError(
-                    f"union needs equal columns, but one stream has {dict(self.node.schema)} and the other {dict(other.node.schema)}; select() the same columns of both"
+                    f"union needs equal columns, but one stream has {dict(self.node.schema)} and the other "
+                    f"{dict(other.node.schema)}; select() the same columns of both"
                 )
         nodes = (self.node, *(other.node for other in streams))
         return Stream(graph.Union(nodes, self.node.schema), self.windowing)
@@ -169,11 +180,13 @@ class Stream(AggregationMethods):
         closing: panes.Closing = "if_new",
         time: panes.PaneTime = "end",
     ) -> Stream:
-        """Sets where, when and how results are computed, for all aggregations that follow, until it is set again.
+        """Sets where, when and how results are computed, for all aggregations that follow, until it is set
+        again.
 
-        `lateness`: how long after its end a window accepts rows. `accumulation`: what a later pane holds. `on_time="if_new"` leaves out the
-        pane on time where nothing is new since an early one. `closing`: whether a last pane is shown when the window is dropped; by default
-        if it has rows that no pane has shown. `time`: the event time of panes; for later aggregations in the window, its end.
+        `lateness`: how long after its end a window accepts rows. `accumulation`: what a later pane holds.
+        `on_time="if_new"` leaves out the pane on time where nothing is new since an early one. `closing`:
+        whether a last pane is shown when the window is dropped; by default if it has rows that no pane has
+        shown. `time`: the event time of panes; for later aggregations in the window, its end.
         """
         firing = at_watermark() if trigger is None else checked_trigger(trigger, "trigger")
         return replace(
@@ -192,7 +205,8 @@ class Stream(AggregationMethods):
                 )
             if column in SYSTEM_COLUMNS:
                 raise DefinitionError(
-                    f"group_by({column!r}): results have a column {column!r} of their own; copy it first: with_columns(my_{column}=pl.col({column!r}))"
+                    f"group_by({column!r}): results have a column {column!r} of their own; copy it first: "
+                    f"with_columns(my_{column}=pl.col({column!r}))"
                 )
         if not keys:
             raise DefinitionError(
@@ -207,14 +221,17 @@ class Stream(AggregationMethods):
         return Keyed(self, keys)
 
     def spread(self, n: int = 64) -> Keyed:
-        """Groups rows evenly into `n` buckets by their times alone (column `bucket`): work that knows no key, for all slots."""
+        """Groups rows evenly into `n` buckets by their times alone (column `bucket`):
+        work that knows no key, for all slots.
+        """
         if type(n) is not int or not 1 <= n <= 10_000:
             raise DefinitionError(f"spread({n!r}): use a whole number of buckets, between 1 and 10,000")
         times = pl.col("event_time") * 31 + pl.col("ingestion_time")
         return self.with_columns(bucket=(expressions.mix_bits(times) % n).cast(pl.Int64)).group_by("bucket")
 
     def aggregate(self, *unnamed: object, **aggregates_by_name: Reduction | Aggregate) -> Stream:
-        """One result per window over all rows as one group, a column for each aggregate. For one per key: `.group_by(...).aggregate(...)`.
+        """One result per window over all rows as one group, a column for each aggregate. For one per key:
+        `.group_by(...).aggregate(...)`.
 
         All partial results come to one slot; what an aggregate keeps must fit there.
         """
@@ -227,11 +244,13 @@ class Stream(AggregationMethods):
         node = self.node.inputs[0] if isinstance(self.node, _PARTS_OF_OPERATIONS) else self.node
         if not isinstance(node, graph.Operation):
             raise DefinitionError(
-                "late() follows an aggregation, whose refused rows it gives; say it right behind that aggregation"
+                "late() follows an aggregation, whose refused rows it gives; say it right "
+                "behind that aggregation"
             )
         if any(edge.read is None for edge in graph.edges(node)):
             raise DefinitionError(
-                "late() of a later aggregation is always empty: panes between stages are never dropped; ask the first one"
+                "late() of a later aggregation is always empty: panes between stages are never dropped; ask "
+                "the first one"
             )
         schema = pl.Schema({**node.inputs[0].schema, "reason": pl.String(), "missed": pl.Int64()})
         late = Stream(graph.Late((node,), schema), None)
@@ -240,9 +259,11 @@ class Stream(AggregationMethods):
         return late
 
     def timeouts(self) -> Stream:
-        """The partial matches of the last pattern whose time ran out before they were complete, with the columns of its matches.
+        """The partial matches of the last pattern whose time ran out before they were complete, with the
+        columns of its matches.
 
-        A step that took no event has null (a count or a sum: 0, a collect: an empty list). `window_end` is when the time ran out.
+        A step that took no event has null (a count or a sum: 0, a collect: an empty list). `window_end` is
+        when the time ran out.
         """
         return Stream(match.build_timeouts(self.node), self.windowing)
 
@@ -291,12 +312,15 @@ class Job:
     delivery: panes.Delivery
 
     def __init__(self, name: str, *outputs: Output, delivery: panes.Delivery = "exactly_once") -> None:
-        """Checks that the job can be told apart and has somewhere to write. `delivery`: what a crash may do to its results."""
+        """Checks that the job can be told apart and has somewhere to write.
+        `delivery`: what a crash may do to its results.
+        """
         require_type("Job", name, str, "the name of a job")
         require_choice("delivery", delivery, get_args(panes.Delivery))
         if not name or not all(c.isalnum() or c in "-_." for c in name):
             raise DefinitionError(
-                f"job name {name!r}: use letters, digits, '-', '_' and '.'; it becomes part of topic and state names"
+                f"job name {name!r}: use letters, digits, '-', '_' and '.'; it becomes part "
+                "of topic and state names"
             )
         if not outputs:
             raise DefinitionError(f"job {name!r} has no output; end its stream with .write(topic)")
@@ -322,7 +346,9 @@ class Job:
         topic: str | None = None,
         streaming: bool = False,
     ) -> Any:
-        """The results in `log` as a DataFrame of Spark; a streaming one continues with new results. `mr.run` runs the job itself."""
+        """The results in `log` as a DataFrame of Spark; a streaming one continues with new results.
+        `mr.run` runs the job itself.
+        """
         from millrace.runners.spark.dataframes import to_dataframe
 
         return to_dataframe(self, spark, log=log, topic=topic, streaming=streaming)

@@ -1,7 +1,9 @@
-"""Values and columns from outside as whole milliseconds since the epoch, and columns as the type of a topic wants them.
+"""Values and columns from outside as whole milliseconds since the epoch, and columns as the type of a topic
+wants them.
 
-Every entrance uses these rules. A whole number counts milliseconds. A datetime counts in its own unit and time zone; one
-without a zone is UTC. Text is ISO 8601 with an offset. What cannot be converted exactly is refused.
+Every entrance uses these rules. A whole number counts milliseconds. A datetime counts in its own unit and
+time zone; one without a zone is UTC. Text is ISO 8601 with an offset. What cannot be converted exactly is
+refused.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ _DAY = 86_400_000
 def value_to_millis(value: Any, *, unit: int = 1, exact: bool = True) -> int:
     """One value in milliseconds; ValueError says what is wrong with it.
 
-    `unit`: how many milliseconds a number counts. Without `exact`, what is finer than a millisecond is rounded down.
+    `unit`: how many milliseconds a number counts. Without `exact`, what is finer than a millisecond is
+    rounded down.
     """
     if isinstance(value, bool):
         raise ValueError("true and false are not times")  # noqa: TRY004 - a wrong value, like the others
@@ -59,7 +62,9 @@ def is_in_range(millis: int) -> bool:
 
 
 def to_millis(column: pl.Series) -> pl.Series:
-    """A column of times as whole milliseconds (Int64); InputError names the column, a value and the remedy."""
+    """A column of times as whole milliseconds (Int64);
+    InputError names the column, a value and the remedy.
+    """
     dtype = column.dtype
     if dtype.is_integer():
         return _cast_exactly(column, pl.Int64(), "whole milliseconds that fit 64 bits")
@@ -91,7 +96,8 @@ def to_millis(column: pl.Series) -> pl.Series:
     if dtype == pl.Null:
         return column.cast(pl.Int64)
     raise InputError(
-        f"column {column.name!r} is {dtype}, which is not a time; give a datetime, whole milliseconds or ISO 8601 text"
+        f"column {column.name!r} is {dtype}, which is not a time; give a datetime, whole milliseconds or "
+        "ISO 8601 text"
     )
 
 
@@ -108,7 +114,8 @@ def check_micros(column: pl.Series) -> None:
                 else '.dt.truncate("1us"), or count it with .to_physical()'
             )
             raise InputError(
-                f"column {column.name!r}: {shown} in row {too_fine[0]} is finer than a microsecond, and would be cut; use {remedy}"
+                f"column {column.name!r}: {shown} in row {too_fine[0]} is finer than a microsecond, and "
+                f"would be cut; use {remedy}"
             )
 
 
@@ -150,7 +157,8 @@ def _cast_exactly(column: pl.Series, dtype: pl.DataType, expected: str) -> pl.Se
         failing = _find_uncastable(column, dtype)
         shown = f" such as {failing[0]!r}" if len(failing) else ""
         raise InputError(
-            f"column {column.name!r} is {column.dtype} and holds values{shown} that are not {expected}; convert or remove them"
+            f"column {column.name!r} is {column.dtype} and holds values{shown} that are not {expected}; "
+            "convert or remove them"
         ) from error
     if dtype == pl.Boolean and _is_plain(column):
         _refuse_where(

@@ -31,21 +31,29 @@ class Topic:
     """The column that determines the partition; without a key, events go to the partitions in turn."""
     _: KW_ONLY
     envelope: bool = True
-    """False for a topic that millrace did not write: plain protobuf or JSON of the type, with event time in the field `time`."""
+    """False for a topic that millrace did not write: plain protobuf or JSON of the type,
+    with event time in the field `time`.
+    """
     time: str | None = None
     codec: Codec = "binary"
     """The encoding of records: protobuf (`binary`), JSON, or, only without an envelope, Avro."""
     avro: str | None = None
     """With codec `avro`: the schema of the records, as JSON."""
     confluent: bool = False
-    """Only without an envelope: records begin with the header of Confluent's serializers, which is ignored. No schema registry is used."""
+    """Only without an envelope: records begin with the header of Confluent's serializers, which is ignored.
+    No schema registry is used.
+    """
     partitions: int = 4
     retention: Duration | None = None
     """How long events are kept after they are appended; None: for ever."""
     compact: bool = False
-    """A compacted topic: Kafka may keep only the last event of each key. An event without a value (a tombstone) deletes its key; jobs ignore it."""
+    """A compacted topic: Kafka may keep only the last event of each key.
+    An event without a value (a tombstone) deletes its key; jobs ignore it.
+    """
     tombstones: bool = False
-    """With `compact`: events without a value are rows whose fields are null but for the key, at the time when they were appended, and what a job withdraws is written as such."""
+    """With `compact`: events without a value are rows whose fields are null but for the key, at the time when
+    they were appended, and what a job withdraws is written as such.
+    """
     replicas: int | None = None
     """How many of Kafka's brokers hold each event; None: as `kafka.replicas` or the brokers say."""
 
@@ -58,22 +66,26 @@ class Topic:
             )
         if self.codec not in ("binary", "json", "avro"):
             raise DefinitionError(
-                f"topic {self.name!r}: codec={self.codec!r} is unknown; use 'binary' or 'json', or 'avro' for what others wrote"
+                f"topic {self.name!r}: codec={self.codec!r} is unknown; use 'binary' or 'json', or 'avro' "
+                "for what others wrote"
             )
         self._check_foreign()
         if type(self.partitions) is not int or not 1 <= self.partitions <= _MAX_PARTITIONS:
             raise DefinitionError(
-                f"topic {self.name!r}: partitions={self.partitions!r} must be a number from 1 to {_MAX_PARTITIONS}"
+                f"topic {self.name!r}: partitions={self.partitions!r} must be a number from 1 to "
+                f"{_MAX_PARTITIONS}"
             )
         if self.retention is not None:
             durations.parse_positive(self.retention, name="retention")
         if self.compact and (self.key is None or self.retention is not None):
             raise DefinitionError(
-                f"topic {self.name!r}: compact=True keeps the last event of each key for ever; name the key, and no retention"
+                f"topic {self.name!r}: compact=True keeps the last event of each key for ever; name the "
+                "key, and no retention"
             )
         if self.tombstones and not (self.compact and len(self.schema) > 1):
             raise DefinitionError(
-                f"topic {self.name!r}: tombstones=True deletes keys; set compact=True, and give the type a field besides the key"
+                f"topic {self.name!r}: tombstones=True deletes keys; set compact=True, and give the type a "
+                "field besides the key"
             )
         if self.replicas is not None and (type(self.replicas) is not int or self.replicas < 1):
             raise DefinitionError(
@@ -106,52 +118,62 @@ class Topic:
         if self.envelope and self.is_read_only:
             setting = "codec='avro'" if self.codec == "avro" else "confluent=True"
             raise DefinitionError(
-                f"topic {self.name!r}: {setting} is for topics that other programs write; set envelope=False and time="
+                f"topic {self.name!r}: {setting} is for topics that other programs write; set "
+                "envelope=False and time="
             )
         if (self.codec == "avro") != (self.avro is not None):
             raise DefinitionError(
-                f"topic {self.name!r}: codec='avro' and avro=, the schema of the records, need each other; give both or none"
+                f"topic {self.name!r}: codec='avro' and avro=, the schema of the records, need each other; "
+                "give both or none"
             )
 
     def _check_fields(self) -> None:
         fields = self.schema
         if not fields:
             raise DefinitionError(
-                f"topic {self.name!r}: {self.type.__name__} has no fields, so its events would have no columns"
+                f"topic {self.name!r}: {self.type.__name__} has no fields, so its "
+                "events would have no columns"
             )
         for name in fields:
             if name in SYSTEM_COLUMNS or name.startswith("_"):
                 raise DefinitionError(
-                    f"topic {self.name!r}: {self.type.__name__}.{name} would collide with a column that millrace adds; rename the field"
+                    f"topic {self.name!r}: {self.type.__name__}.{name} would collide with a column that "
+                    "millrace adds; rename the field"
                 )
         if self.key is not None and self.key not in fields:
             raise DefinitionError(
-                f"topic {self.name!r}: key={self.key!r} is not a field of {self.type.__name__}; it has {', '.join(fields)}"
+                f"topic {self.name!r}: key={self.key!r} is not a field of {self.type.__name__}; it has "
+                f"{', '.join(fields)}"
             )
         if self.key is not None and fields[self.key].is_nested():
             raise DefinitionError(
-                f"topic {self.name!r}: key={self.key!r} is {fields[self.key]}, but a key must be a single value; choose another field"
+                f"topic {self.name!r}: key={self.key!r} is {fields[self.key]}, but a key must be a single "
+                "value; choose another field"
             )
 
     def _check_time(self) -> None:
         if self.envelope:
             if self.time is not None:
                 raise DefinitionError(
-                    f"topic {self.name!r}: time={self.time!r} has no effect, as the envelope carries event time; set envelope=False"
+                    f"topic {self.name!r}: time={self.time!r} has no effect, as the envelope carries event "
+                    "time; set envelope=False"
                 )
             return
         if self.time is None:
             raise DefinitionError(
-                f"topic {self.name!r}: without an envelope events have no time; name the field that holds it with time="
+                f"topic {self.name!r}: without an envelope events have no time; name the field that holds "
+                "it with time="
             )
         dtype = self.schema.get(self.time)
         if dtype is None:
             raise DefinitionError(
-                f"topic {self.name!r}: time={self.time!r} is not a field of {self.type.__name__}; it has {', '.join(self.schema)}"
+                f"topic {self.name!r}: time={self.time!r} is not a field of {self.type.__name__}; it has "
+                f"{', '.join(self.schema)}"
             )
         if not (dtype.is_integer() or isinstance(dtype, pl.Datetime | pl.String)):
             raise DefinitionError(
-                f"topic {self.name!r}: time={self.time!r} is {dtype}; it must be whole milliseconds, a Timestamp, or ISO 8601 text"
+                f"topic {self.name!r}: time={self.time!r} is {dtype}; it must be whole milliseconds, a "
+                "Timestamp, or ISO 8601 text"
             )
 
 

@@ -1,7 +1,8 @@
 """WHEN panes fire.
 
-A trigger is evaluated once per batch and window, after the rows of the batch are added and the watermark has advanced. Some triggers
-finish when they fire. A window whose trigger has finished is closed: later rows for it are refused. Triggers compose without limit.
+A trigger is evaluated once per batch and window, after the rows of the batch are added and the watermark has
+advanced. Some triggers finish when they fire. A window whose trigger has finished is closed: later rows for
+it are refused. Triggers compose without limit.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class Never(Trigger):
 
 @dataclass(frozen=True)
 class AtWatermark(Trigger):
-    """Fires when the watermark passes the end of the window; before by `early`, after by `late`, see `at_watermark`."""
+    """Fires when the watermark passes the end of the window; before by `early`,
+    after by `late`, see `at_watermark`.
+    """
 
     early: Trigger | None = None
     late: Trigger | None = None
@@ -133,7 +136,9 @@ class Every(Trigger):
 
 @dataclass(frozen=True)
 class EveryEventTime(Trigger):
-    """Fires when the watermark passes a multiple of `period` or the end of the window, and there are new rows."""
+    """Fires when the watermark passes a multiple of `period` or the end of the
+    window, and there are new rows.
+    """
 
     period: int
 
@@ -234,10 +239,12 @@ def never() -> Never:
 
 
 def at_watermark(*, early: Trigger | None = None, late: Trigger | None = None) -> AtWatermark:
-    """Fires when the watermark passes the end of the window (on time), before that by `early`, after it by `late`.
+    """Fires when the watermark passes the end of the window (on time), before that by `early`, after it by
+    `late`.
 
-    `early` and `late` start again when they have finished. Without `late`, each batch with late rows fires. With `late=never()` a
-    window has one pane and refuses later rows; a window whose first row is late, within the allowed lateness, has one pane, too.
+    `early` and `late` start again when they have finished. Without `late`, each batch with late rows fires.
+    With `late=never()` a window has one pane and refuses later rows; a window whose first row is late, within
+    the allowed lateness, has one pane, too.
     """
     early_trigger = None if early is None or isinstance(early, Never) else _check_trigger(early, "early")
     return AtWatermark(early_trigger, None if late is None else _check_trigger(late, "late"))
@@ -313,17 +320,20 @@ def check_trigger(trigger: Any, name: str) -> Trigger:
     """The trigger; refuses unknown types of triggers in it, which would never fire."""
     if isinstance(trigger, type) and issubclass(trigger, Trigger):
         raise DefinitionError(
-            f"{name}={trigger.__name__} is a class; use one of millrace.triggers, such as triggers.after_count(100)"
+            f"{name}={trigger.__name__} is a class; use one of millrace.triggers, such as "
+            "triggers.after_count(100)"
         )
     if not isinstance(trigger, Trigger):
         raise DefinitionError(
-            f"{name}={trigger!r} is not a trigger; use one of millrace.triggers, such as triggers.after_count(100)"
+            f"{name}={trigger!r} is not a trigger; use one of millrace.triggers, such as "
+            "triggers.after_count(100)"
         )
     for inner in walk(trigger):
         if type(inner) not in _TRIGGER_TYPES:
             raise DefinitionError(
-                f"{name}: {type(inner).__name__} is a trigger of your own, which would never fire; "
-                "combine those of millrace.triggers, such as triggers.any_of(triggers.after_count(100), triggers.every('1s'))"
+                f"{name}: {type(inner).__name__} is a trigger of your own, which would never fire; combine "
+                "those of millrace.triggers, such as triggers.any_of(triggers.after_count(100), "
+                "triggers.every('1s'))"
             )
     return trigger
 

@@ -20,15 +20,18 @@ DEFAULT_AHEAD = "1h"
 """How far the time of an event may be ahead of its ingestion before the event is set aside."""
 
 EMPTY_PARTITION_TIMEOUT = 10_000
-"""Milliseconds after which a partition that has never held a record no longer holds the watermark back, where no `idle` is given."""
+"""Milliseconds after which a partition that has never held a record no longer holds the watermark back,
+where no `idle` is given.
+"""
 
 
 class Watermark(ABC):
     """How the clock of a partition follows its rows, and how far the watermark stays behind it.
 
-    The clock of a partition is the running maximum of `clock()`; its watermark is the clock minus `delay`. With a delay of 5, rows with
-    the times 10 17 12 move the clock to 10 17 17 and the watermark to 5 12 12, so the row at 12 is not late. A row whose time is more
-    than `ahead` past its ingestion is set aside and does not move the clock.
+    The clock of a partition is the running maximum of `clock()`; its watermark is the clock minus `delay`.
+    With a delay of 5, rows with the times 10 17 12 move the clock to 10 17 17 and the watermark to 5 12 12,
+    so the row at 12 is not late. A row whose time is more than `ahead` past its ingestion is set aside and
+    does not move the clock.
     """
 
     delay: int
@@ -37,11 +40,15 @@ class Watermark(ABC):
     is_learned = False
     """Whether the delay is learned from the rows; then `delay` is its lower bound."""
     is_capped_by_ingestion = False
-    """Whether the clock never passes the ingestion times of the rows. Then the times of a row alone can tell that it is late."""
+    """Whether the clock never passes the ingestion times of the rows.
+    Then the times of a row alone can tell that it is late.
+    """
 
     @abstractmethod
     def clock(self) -> pl.Expr:
-        """The time to which each row moves the clock, or null; an expression over the columns of the topic."""
+        """The time to which each row moves the clock, or null;
+        an expression over the columns of the topic.
+        """
 
     def is_set_aside(self) -> pl.Expr:
         """Whether the time of a row is too far ahead of its ingestion."""
@@ -55,7 +62,9 @@ class Watermark(ABC):
 
 @dataclass(frozen=True)
 class Bounded(Watermark):
-    """Rows are at most `delay` out of order. The clock follows event time, but never passes ingestion time."""
+    """Rows are at most `delay` out of order.
+    The clock follows event time, but never passes ingestion time.
+    """
 
     delay: int
     idle: int | None = None
@@ -73,7 +82,8 @@ class Bounded(Watermark):
 
     def __str__(self) -> str:
         """As users write it."""
-        return f"bounded({', '.join([repr(durations.format_millis(self.delay)), *filter(None, [_format_idle(self)])])})"
+        arguments = [repr(durations.format_millis(self.delay)), *filter(None, [_format_idle(self)])]
+        return f"bounded({', '.join(arguments)})"
 
 
 @dataclass(frozen=True)
@@ -142,20 +152,26 @@ class Percentile(Bounded):
 
 
 FIRST, EVERY = 64, 1024
-"""A learned delay changes at the offsets 64, 128, 256, 512, 1024 of a partition, then every 1024. Both are powers of two."""
+"""A learned delay changes at the offsets 64, 128, 256, 512, 1024 of a partition,
+then every 1024. Both are powers of two.
+"""
 BUCKETS_PER_DOUBLING = 32
 """Lags are rounded to 1/32 of their size: a bucket is at most that wide."""
 
 
 def last_update_offset(offset: int) -> int:
-    """The last offset at which the delay changed. The delay for the row at `offset` counts all rows before that."""
+    """The last offset at which the delay changed.
+    The delay for the row at `offset` counts all rows before that.
+    """
     if offset >= EVERY:
         return offset // EVERY * EVERY
     return 1 << (offset.bit_length() - 1) if offset >= FIRST else 0
 
 
 def lag_bucket(lag: int) -> int:
-    """The bucket of a lag in milliseconds. Below 32 each lag has its own; above, the lags of one differ by less than 1/32."""
+    """The bucket of a lag in milliseconds.
+    Below 32 each lag has its own; above, the lags of one differ by less than 1/32.
+    """
     if lag < BUCKETS_PER_DOUBLING:
         return max(lag, 0)
     shift = lag.bit_length() - BUCKETS_PER_DOUBLING.bit_length()
@@ -192,7 +208,8 @@ class Punctuation(Watermark):
         if dtype.is_integer() or dtype == pl.Null:
             return self
         raise DefinitionError(
-            f"watermarks.punctuation({self.expr}) is {dtype}, which is not a time; use a datetime, or whole milliseconds: .cast(pl.Int64)"
+            f"watermarks.punctuation({self.expr}) is {dtype}, which is not a time; use a datetime, or whole "
+            "milliseconds: .cast(pl.Int64)"
         )
 
     @property
@@ -221,8 +238,8 @@ class Punctuation(Watermark):
 def bounded(delay: Duration, *, idle: Duration | None = None, ahead: Duration = DEFAULT_AHEAD) -> Bounded:
     """The watermark stays `delay` behind each partition's clock.
 
-    A partition without records for `idle` no longer holds the others back. An event whose time is more than `ahead` past its
-    ingestion is set aside.
+    A partition without records for `idle` no longer holds the others back. An event whose time is more than
+    `ahead` past its ingestion is set aside.
     """
     return Bounded(
         durations.parse_non_negative(delay, name="delay"),
@@ -234,9 +251,11 @@ def bounded(delay: Duration, *, idle: Duration | None = None, ahead: Duration = 
 def punctuation(
     expr: pl.Expr, *, idle: Duration | None = None, ahead: Duration = DEFAULT_AHEAD
 ) -> Punctuation:
-    """Where `expr` (a datetime, or whole milliseconds) is not null, no row with an earlier event time follows in that partition.
+    """Where `expr` (a datetime, or whole milliseconds) is not null, no row with an earlier event time follows
+    in that partition.
 
-    A punctuation more than `ahead` past the ingestion of its row is ignored, as is that of a row that is set aside.
+    A punctuation more than `ahead` past the ingestion of its row is ignored, as is that of a row that is set
+    aside.
     """
     return Punctuation(
         expr,
@@ -253,7 +272,8 @@ def ascending(*, idle: Duration | None = None, ahead: Duration = DEFAULT_AHEAD) 
 def ingestion_time(*, idle: Duration | None = None) -> IngestionTime:
     """The time of a row is its ingestion time; its event time is ignored.
 
-    Nothing is late, as long as the ingestion times of a partition do not go back. Several ingestion nodes must have synchronized clocks.
+    Nothing is late, as long as the ingestion times of a partition do not go back. Several ingestion nodes
+    must have synchronized clocks.
     """
     return IngestionTime(_idle_millis(idle))
 
@@ -263,13 +283,14 @@ def percentile(
 ) -> Percentile:
     """The delay is learned: the smallest for which this share of the rows of a partition so far was not late.
 
-    For the first 64 rows it is `start`. It changes at fixed offsets of the partition (64, 128, 256, 512, 1,024, then every 1,024), so
-    it depends on the log and not on batches. Lags are rounded to 1/32. The watermark never goes back: where the delay grows, the
-    watermark stops until the clock has caught up.
+    For the first 64 rows it is `start`. It changes at fixed offsets of the partition (64, 128, 256, 512,
+    1,024, then every 1,024), so it depends on the log and not on batches. Lags are rounded to 1/32. The
+    watermark never goes back: where the delay grows, the watermark stops until the clock has caught up.
     """
     if not 0 < share <= 1:
         raise DefinitionError(
-            f"percentile({share}): the share of rows that are in time must be between 0 and 1; use 0.99, for example"
+            f"percentile({share}): the share of rows that are in time must be between 0 and "
+            "1; use 0.99, for example"
         )
     return Percentile(
         idle=_idle_millis(idle),

@@ -32,7 +32,9 @@ __all__ = [
 Window: TypeAlias = tuple[int, int]
 
 FOREVER: Window = (durations.MIN_TIME, durations.MAX_TIME + 1)
-"""The window of `global_window()`: all times that events can have. The event time of its panes is the last of them."""
+"""The window of `global_window()`: all times that events can have.
+The event time of its panes is the last of them.
+"""
 MAX_WINDOWS_PER_ROW = 100_000
 """The greatest number of sliding windows that contain one row."""
 
@@ -40,7 +42,8 @@ MAX_WINDOWS_PER_ROW = 100_000
 class WindowFn(ABC):
     """Assigns times to windows `[start, end)`. Subclasses are frozen and compare by value.
 
-    For windows of your own, subclass it with `assign`; where windows of one key can merge, also with `merge` and `merging = True`.
+    For windows of your own, subclass it with `assign`; where windows of one key can merge, also with `merge`
+    and `merging = True`.
     """
 
     merging = False
@@ -51,7 +54,9 @@ class WindowFn(ABC):
         """Every window that contains the time `at`, earliest first."""
 
     def merge(self, windows: Sequence[Window]) -> list[list[Window]]:
-        """Groups the sorted windows of one key. A group becomes one window, from its first start to its last end."""
+        """Groups the sorted windows of one key.
+        A group becomes one window, from its first start to its last end.
+        """
         return [[window] for window in windows]
 
     def __repr__(self) -> str:
@@ -71,9 +76,11 @@ class Sliding(WindowFn):
 
     @property
     def slice_size(self) -> int:
-        """The length of the slices from which windows are computed: no window starts or ends inside of a slice.
+        """The length of the slices from which windows are computed: no window starts or ends inside of a
+        slice.
 
-        `sliding("30s", every="20s")` has slices of 10 s: its windows [0, 30) and [20, 50) share the slice [20, 30).
+        `sliding("30s", every="20s")` has slices of 10 s: its windows [0, 30) and [20, 50) share the slice
+        [20, 30).
         """
         return gcd(self.size, self.every)
 
@@ -122,10 +129,11 @@ class Unaligned(WindowFn):
 
 @dataclass(frozen=True)
 class Sessions(WindowFn):
-    """A window from the first row of a burst to `gap` after its last. Sessions of one key that overlap or touch merge.
+    """A window from the first row of a burst to `gap` after its last. Sessions of one key that overlap or
+    touch merge.
 
-    With a gap of 10, rows at 0 and 15 are two sessions, [0, 10) and [15, 25). A row at 8 has the session [8, 18), which overlaps
-    both, so all three become [0, 25).
+    With a gap of 10, rows at 0 and 15 are two sessions, [0, 10) and [15, 25). A row at 8 has the session [8,
+    18), which overlaps both, so all three become [0, 25).
     """
 
     gap: int
@@ -166,7 +174,9 @@ class GlobalWindow(WindowFn):
 
 
 class Ordered(WindowFn):
-    """Windows that depend on the rows of a key, processed in the order in which the watermark releases them."""
+    """Windows that depend on the rows of a key,
+    processed in the order in which the watermark releases them.
+    """
 
     def assign(self, at: int) -> list[Window]:
         """Raises: the window depends on the rows before."""
@@ -250,7 +260,9 @@ def fixed(size: Duration, *, offset: pl.Expr) -> Unaligned: ...
 
 
 def fixed(size: Duration, *, offset: Duration | pl.Expr = 0) -> Sliding | Unaligned:
-    """Windows of `size` without gap or overlap, from `offset` on. An expression as `offset` gives each key its own."""
+    """Windows of `size` without gap or overlap, from `offset` on.
+    An expression as `offset` gives each key its own.
+    """
     length = durations.parse_positive(size, name="size")
     return _make_sliding(length, length, offset)
 
@@ -268,12 +280,13 @@ def sliding(size: Duration, *, every: Duration, offset: Duration | pl.Expr = 0) 
     length, step = durations.parse_positive(size, name="size"), durations.parse_positive(every, name="every")
     if step > length:
         raise DefinitionError(
-            f"every={every!r} is longer than size={size!r}, so events between windows would be lost; use every <= size"
+            f"every={every!r} is longer than size={size!r}, so events between windows would be lost; use "
+            "every <= size"
         )
     if length // step > MAX_WINDOWS_PER_ROW:
         raise DefinitionError(
-            f"sliding({size!r}, every={every!r}) puts each row into {length // step:,} windows, more than can be computed in time; "
-            f"use a longer every, so that there are at most {MAX_WINDOWS_PER_ROW:,}"
+            f"sliding({size!r}, every={every!r}) puts each row into {length // step:,} windows, more than "
+            f"can be computed in time; use a longer every, so that there are at most {MAX_WINDOWS_PER_ROW:,}"
         )
     return _make_sliding(length, step, offset)
 
@@ -284,12 +297,16 @@ def sessions(gap: Duration) -> Sessions:
 
 
 def global_window() -> GlobalWindow:
-    """One window for all time, which is also the default. Use a trigger that fires before the end of the stream."""
+    """One window for all time, which is also the default.
+    Use a trigger that fires before the end of the stream.
+    """
     return GlobalWindow()
 
 
 def counted(n: int, *, every: int | None = None) -> Counted:
-    """Windows of `n` rows of a key in order of event time; with `every`, one after every `every` rows, overlapping."""
+    """Windows of `n` rows of a key in order of event time; with `every`,
+    one after every `every` rows, overlapping.
+    """
     size = durations.check_whole(n, name="n", minimum=1)
     step = size if every is None else durations.check_whole(every, name="every", minimum=1)
     if step > size:
@@ -300,10 +317,11 @@ def counted(n: int, *, every: int | None = None) -> Counted:
 
 
 def delta(column: str, threshold: float, *, every: float | None = None) -> Delta:
-    """A window ends before the row whose `column` differs by more than `threshold` from that of its first row.
+    """A window ends before the row whose `column` differs by more than `threshold` from that of its first
+    row.
 
-    With `every`, windows overlap: each time `column` has changed by more than `every` since the last window, a window has the rows
-    that differ by at most `threshold` from the newest.
+    With `every`, windows overlap: each time `column` has changed by more than `every` since the last window,
+    a window has the rows that differ by at most `threshold` from the newest.
     """
     for name, value in (("threshold", threshold), ("every", threshold if every is None else every)):
         if not _is_difference(value):
@@ -348,7 +366,10 @@ def _format_sliding(size: int, every: int, offset: str) -> str:
     offset_argument = f", offset={offset}" if offset else ""
     if size == every:
         return f"fixed({durations.format_millis(size)!r}{offset_argument})"
-    return f"sliding({durations.format_millis(size)!r}, every={durations.format_millis(every)!r}{offset_argument})"
+    return (
+        f"sliding({durations.format_millis(size)!r}, "
+        f"every={durations.format_millis(every)!r}{offset_argument})"
+    )
 
 
 explain_errors_of(

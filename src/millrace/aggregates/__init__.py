@@ -1,7 +1,8 @@
 """WHAT is computed: aggregates over the rows of a group.
 
-All but `count()` ignore nulls. A result depends on the rows alone, never on their order or on batches; the docstrings of the two
-sketches for which that does not hold say so. For an aggregate of your own, subclass `Aggregate`.
+All but `count()` ignore nulls. A result depends on the rows alone, never on their order or on batches; the
+docstrings of the two sketches for which that does not hold say so. For an aggregate of your own, subclass
+`Aggregate`.
 """
 
 from collections.abc import Sequence
@@ -88,12 +89,16 @@ def max(column: str) -> Max:
 
 
 def latest(column: str) -> Latest:
-    """The value of `column` in the row with the latest event time (ties: the later topic, partition, offset)."""
+    """The value of `column` in the row with the latest event time (ties:
+    the later topic, partition, offset).
+    """
     return Latest(column)
 
 
 def earliest(column: str) -> Earliest:
-    """The value of `column` in the row with the earliest event time (ties: the earlier topic, partition, offset)."""
+    """The value of `column` in the row with the earliest event time (ties:
+    the earlier topic, partition, offset).
+    """
     return Earliest(column)
 
 
@@ -103,7 +108,9 @@ def collect(column: str) -> Collect:
 
 
 def distinct(column: str, *, approx: bool = False) -> Reduction:
-    """The number of distinct values of `column`: exact, or with `approx` by HyperLogLog, with a standard error of 1.6 %."""
+    """The number of distinct values of `column`: exact, or with `approx` by HyperLogLog,
+    with a standard error of 1.6 %.
+    """
     if not approx:
         return Distinct(column)
     require_datasketches("distinct(approx=True)")
@@ -111,7 +118,8 @@ def distinct(column: str, *, approx: bool = False) -> Reduction:
 
 
 def quantiles(column: str, ranks: Sequence[float], *, approx: bool = False) -> Reduction:
-    """A list: for each rank, such as 0.5 or 0.99, the smallest value such that this share of all values is not greater.
+    """A list: for each rank, such as 0.5 or 0.99, the smallest value such that this share of all values is
+    not greater.
 
     Exact, or with `approx` by KLL: the rank is off by at most 1.33 % in 99 of 100 cases.
     """
@@ -127,10 +135,12 @@ def quantiles(column: str, ranks: Sequence[float], *, approx: bool = False) -> R
 
 
 def top(k: int, *columns: str, by: str | None = None, approx: bool = False) -> Reduction:
-    """At most `k` entries: the rows with the greatest `by`, as `{columns, by}`; without `by` the most frequent values, as `{column, count}`.
+    """At most `k` entries: the rows with the greatest `by`, as `{columns, by}`; without `by` the most
+    frequent values, as `{column, count}`.
 
-    The greatest come first. Rows with equal `by` are ordered by their other columns, greatest first; equally frequent values
-    smallest first. With `approx`, a sketch finds frequent values: counts are off by at most 0.34 % of all values.
+    The greatest come first. Rows with equal `by` are ordered by their other columns, greatest first; equally
+    frequent values smallest first. With `approx`, a sketch finds frequent values: counts are off by at most
+    0.34 % of all values.
     """
     arguments = ", ".join([str(k), *map(repr, columns), *([f"by={by!r}"] if by else [])])
     if k < 1:
@@ -138,7 +148,8 @@ def top(k: int, *columns: str, by: str | None = None, approx: bool = False) -> R
     if by is not None:
         if approx:
             raise DefinitionError(
-                f"top({arguments}, approx=True): only frequent values are approximated; leave out approx, since with by= no more than k rows are kept"
+                f"top({arguments}, approx=True): only frequent values are approximated; leave out approx, "
+                "since with by= no more than k rows are kept"
             )
         return Top(None, k, columns, by)
     if len(columns) != 1:

@@ -67,7 +67,9 @@ class _KeptValues(Reduction):
 
 @dataclass(frozen=True)
 class Quantiles(_KeptValues):
-    """For each rank q, the smallest value such that a share q of all values is not greater; null where every value is null."""
+    """For each rank q, the smallest value such that a share q of all values is not greater;
+    null where every value is null.
+    """
 
     ranks: tuple[float, ...] = ()
 
@@ -86,7 +88,9 @@ class Quantiles(_KeptValues):
 
 
 def rank_index(rank: float, count: pl.Expr) -> pl.Expr:
-    """The index of a rank in a sorted list of `count` values. Ranks are rounded to nine decimals, and exact from there."""
+    """The index of a rank in a sorted list of `count` values.
+    Ranks are rounded to nine decimals, and exact from there.
+    """
     return ((count * round(rank * RANK_UNITS) + RANK_UNITS - 1) // RANK_UNITS - 1).clip(lower_bound=0)
 
 
@@ -111,7 +115,9 @@ class Frequent(_KeptValues):
 
 @dataclass(frozen=True)
 class Top(Reduction):
-    """The `k` rows with the greatest `by`, greatest first; ties by the other columns, greatest first. Partials hold `k` rows."""
+    """The `k` rows with the greatest `by`, greatest first; ties by the other columns,
+    greatest first. Partials hold `k` rows.
+    """
 
     k: int = 1
     columns: tuple[str, ...] = ()

@@ -1,14 +1,15 @@
 """How an aggregate is computed on columns: in three steps, which may run in different processes.
 
-`partials` condenses the rows of a group where they are read, `merge` joins partials of one group, and `result` computes the value.
-A mean over two processes:
+`partials` condenses the rows of a group where they are read, `merge` joins partials of one group, and
+`result` computes the value. A mean over two processes:
 
     partials    rows 4 6 → (sum 10, n 2)        rows 9 → (sum 9, n 1)
     merge       (sum 19, n 3)
     result      6.33
 
-Merging is associative and commutative: partials arrive in any order and grouping. An additive aggregate also has `retract`, whose
-partials undo those of a row: merged with the above, (sum -9, n -1) gives the mean of 4 and 6.
+Merging is associative and commutative: partials arrive in any order and grouping. An additive aggregate also
+has `retract`, whose partials undo those of a row: merged with the above, (sum -9, n -1) gives the mean of 4
+and 6.
 """
 
 from abc import ABC, abstractmethod
@@ -29,11 +30,15 @@ class Reduction(ABC):
 
     column: str | None = None
     additive = False
-    """Whether rows can be retracted: merged with the `retract` of a row, partials are as if that row had never been added."""
+    """Whether rows can be retracted: merged with the `retract` of a row,
+    partials are as if that row had never been added.
+    """
     ordered = False
     """Whether `partials` expects rows sorted by `ORDER`."""
     reproducible = True
-    """Whether the result depends on the rows alone. If not, an earlier result cannot be computed again to retract it."""
+    """Whether the result depends on the rows alone.
+    If not, an earlier result cannot be computed again to retract it.
+    """
 
     @abstractmethod
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
@@ -76,7 +81,8 @@ def check_numeric(aggregate: Reduction, schema: pl.Schema) -> None:
     if not (dtype.is_numeric() or dtype == pl.Boolean):
         name = type(aggregate).__name__.lower()
         raise DefinitionError(
-            f"{aggregate} needs numbers, but {aggregate.column!r} is {dtype}; cast it first, or use another aggregate than {name}"
+            f"{aggregate} needs numbers, but {aggregate.column!r} is {dtype}; cast it first, or use another "
+            f"aggregate than {name}"
         )
 
 
@@ -85,5 +91,6 @@ def check_sortable(aggregate: object, schema: pl.Schema, columns: list[str]) -> 
     for column in columns:
         if schema[column].is_nested():
             raise DefinitionError(
-                f"{aggregate} needs values that have an order, but {column!r} is {schema[column]}; use one of its parts"
+                f"{aggregate} needs values that have an order, but {column!r} is "
+                f"{schema[column]}; use one of its parts"
             )

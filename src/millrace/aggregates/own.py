@@ -26,9 +26,9 @@ class Aggregate(ABC):
 
         stream.group_by("line").aggregate(range=Range("speed"))
 
-    Rows are added in any order, to any number of states, and states are merged in any order: the result must not depend on it. `add`
-    and `merge` may change and return the (first) state they are given. With one column, `add` is called with the values that are
-    not null; with several columns, with dictionaries.
+    Rows are added in any order, to any number of states, and states are merged in any order: the result must
+    not depend on it. `add` and `merge` may change and return the (first) state they are given. With one
+    column, `add` is called with the values that are not null; with several columns, with dictionaries.
     """
 
     returns: pl.DataType
@@ -36,7 +36,9 @@ class Aggregate(ABC):
     ordered = False
     """True: values of one batch are added in order of event time, topic, partition, offset."""
     reproducible = True
-    """False: the result may depend on how rows were batched. Then no aggregation may follow, and nothing can be retracted."""
+    """False: the result may depend on how rows were batched.
+    Then no aggregation may follow, and nothing can be retracted.
+    """
 
     def __init__(self, *columns: str) -> None:
         """`columns` are those that the aggregate reads, at least one."""
@@ -61,15 +63,19 @@ class Aggregate(ABC):
         """The value of the aggregate."""
 
     def add_all(self, state: Any, values: Any) -> Any:
-        """Adds many values; override it where that is faster. A `pl.Series` without nulls, or a `pl.DataFrame` of several columns."""
+        """Adds many values; override it where that is faster.
+        A `pl.Series` without nulls, or a `pl.DataFrame` of several columns.
+        """
         for value in values if isinstance(values, pl.Series) else values.iter_rows(named=True):
             state = self.add(state, value)
         return state
 
     def retract(self, state: Any, value: Any) -> Any:
-        """The inverse of `add`, if there is one. The state may not hold the value yet: the two may be merged later.
+        """The inverse of `add`, if there is one. The state may not hold the value yet: the two may be merged
+        later.
 
-        Without it, an aggregation over other aggregations keeps their values, and is computed again when one of them changes.
+        Without it, an aggregation over other aggregations keeps their values, and is computed again when one
+        of them changes.
         """
         raise NotImplementedError
 
@@ -131,7 +137,8 @@ class Own(Reduction):
             and type(self.inner).type_of is Aggregate.type_of
         ):
             raise DefinitionError(
-                f"{self}: {type(self.inner).__name__} has no result type; add returns = pl.Float64(), or the like"
+                f"{self}: {type(self.inner).__name__} has no result type; add returns = "
+                "pl.Float64(), or the like"
             )
         self.inner.check(schema)
 

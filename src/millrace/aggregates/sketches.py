@@ -1,16 +1,19 @@
 """Approximate aggregates in little memory, by sketches of Apache DataSketches (the extra `sketches`).
 
-The docstring of each class has its error bound. A sketch cannot retract a value; aggregations over panes keep the values instead.
+The docstring of each class has its error bound. A sketch cannot retract a value; aggregations over panes keep
+the values instead.
 
-How sketches merge decides whether a result is reproducible, since rows are cut into partials and partials merged in any order:
+How sketches merge decides whether a result is reproducible, since rows are cut into partials and partials
+merged in any order:
 
-- HyperLogLog keeps the maximum per register. Maxima are independent of order, so the merged registers are always the same. But the
-  library also has an estimator that uses the order of insertions, and takes it for sketches that were never merged. So `result`
-  merges the sketch with itself, which leaves its registers as they are and selects the estimator of the registers.
-- KLL drops every second value of a full level, and a random bit chooses which half. So the same rows may give different quantiles
-  within the error bound: `reproducible = False`.
-- The frequent-items sketch subtracts a median count from all counters when its map is full. Which rare values survive depends on the
-  order: `reproducible = False`. Values above the error bound survive in every order.
+- HyperLogLog keeps the maximum per register. Maxima are independent of order, so the merged registers are
+  always the same. But the library also has an estimator that uses the order of insertions, and takes it for
+  sketches that were never merged. So `result` merges the sketch with itself, which leaves its registers as
+  they are and selects the estimator of the registers.
+- KLL drops every second value of a full level, and a random bit chooses which half. So the same rows may give
+  different quantiles within the error bound: `reproducible = False`.
+- The frequent-items sketch subtracts a median count from all counters when its map is full. Which rare values
+  survive depends on the order: `reproducible = False`. Values above the error bound survive in every order.
 """
 
 import importlib.util
@@ -27,7 +30,8 @@ def require_datasketches(feature: str) -> None:
     """Raises where the library is missing; `feature` is what needs it."""
     if importlib.util.find_spec("datasketches") is None:
         raise ComponentMissing(
-            f"{feature} needs Apache DataSketches, which is not installed; run: pip install 'millrace[sketches]'"
+            f"{feature} needs Apache DataSketches, which is not installed; run: pip install "
+            "'millrace[sketches]'"
         )
 
 
@@ -44,8 +48,8 @@ def _to_plain(values: pl.Series) -> list[Any]:
 class DistinctSketch(Aggregate):
     """The number of distinct values, by HyperLogLog with 4,096 registers.
 
-    Exact to about 200 values. Beyond, the standard error is 1.6 % (within 3.3 % in 95 of 100 cases, 4.9 % in 99.7). The result
-    depends on the set of values alone.
+    Exact to about 200 values. Beyond, the standard error is 1.6 % (within 3.3 % in 95 of 100 cases, 4.9 % in
+    99.7). The result depends on the set of values alone.
     """
 
     returns = pl.Int64()
@@ -102,9 +106,9 @@ class DistinctSketch(Aggregate):
 class QuantilesSketch(Aggregate):
     """Values at ranks, by KLL with k = 200.
 
-    Exact for fewer than 200 values. Beyond, the rank of a result is off by at most 1.33 % of all values in 99 of 100 cases: of a
-    million values the p90 lies between the true p88.7 and p91.3. The library's random bits cannot be seeded, so two runs may differ
-    within that bound. NaN is left out.
+    Exact for fewer than 200 values. Beyond, the rank of a result is off by at most 1.33 % of all values in 99
+    of 100 cases: of a million values the p90 lies between the true p88.7 and p91.3. The library's random bits
+    cannot be seeded, so two runs may differ within that bound. NaN is left out.
     """
 
     reproducible = False
@@ -119,7 +123,8 @@ class QuantilesSketch(Aggregate):
         dtype = schema[self.columns[0]]
         if not dtype.is_numeric():
             raise DefinitionError(
-                f"{self} needs numbers, but {self.columns[0]!r} is {dtype}; leave out approx=True for exact quantiles"
+                f"{self} needs numbers, but {self.columns[0]!r} is {dtype}; leave out "
+                "approx=True for exact quantiles"
             )
 
     def type_of(self, dtype: pl.DataType) -> pl.DataType:
@@ -163,10 +168,12 @@ class QuantilesSketch(Aggregate):
 
 
 class FrequentSketch(Aggregate):
-    """The most frequent values with approximate counts, by the frequent-items sketch with a map of 1,024 entries (more for a greater k).
+    """The most frequent values with approximate counts, by the frequent-items sketch with a map of 1,024
+    entries (more for a greater k).
 
-    Exact to 768 distinct values. Beyond, a count is off by at most 0.34 % of all values, and every value that occurs more often than
-    that is found. Which of the rare values are kept depends on the order in which sketches are merged.
+    Exact to 768 distinct values. Beyond, a count is off by at most 0.34 % of all values, and every value that
+    occurs more often than that is found. Which of the rare values are kept depends on the order in which
+    sketches are merged.
     """
 
     reproducible = False

@@ -1,19 +1,22 @@
 """Aggregates based on sums: count, sum, mean, standard deviation. Rows are retracted by subtraction.
 
-The invariant: sums are exact, so they do not depend on the order of additions, and adding a row and retracting it leaves nothing
-behind. Floats added directly have neither property: 0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ, and 1e16 + 1 - 1e16 is 0.
+The invariant: sums are exact, so they do not depend on the order of additions, and adding a row and
+retracting it leaves nothing behind. Floats added directly have neither property: 0.1 + 0.2 + 0.3 and 0.3 +
+0.2 + 0.1 differ, and 1e16 + 1 - 1e16 is 0.
 
-Whole numbers are summed in 128 bits. A float is split at fixed places into digits, which are whole numbers too. For a sum the places
-are 2**-30 and 2**-122:
+Whole numbers are summed in 128 bits. A float is split at fixed places into digits, which are whole numbers
+too. For a sum the places are 2**-30 and 2**-122:
 
     0.1  =   107374182 units of 2**-30  +  a whole number of units of 2**-122
     0.2  =   214748365 units of 2**-30  -  …
 
-The split is exact: a float has 53 bits, and the two digits cover all places from 2**66 down to 2**-122. Digits of the same place are
-summed as 128-bit numbers, with room for 2**31 rows. `result` joins the sums and rounds once.
+The split is exact: a float has 53 bits, and the two digits cover all places from 2**66 down to 2**-122.
+Digits of the same place are summed as 128-bit numbers, with room for 2**31 rows. `result` joins the sums and
+rounds once.
 
-Floats below 2**-70 (8.5e-22) or from 2**66 (7.4e19) on do not fit the places. They are rare, and kept as they are in a list
-(`apart`); a retracted one is in it with the other sign. Infinities and NaN are counted, not added: so they can be retracted, too.
+Floats below 2**-70 (8.5e-22) or from 2**66 (7.4e19) on do not fit the places. They are rare, and kept as they
+are in a list (`apart`); a retracted one is in it with the other sign. Infinities and NaN are counted, not
+added: so they can be retracted, too.
 """
 
 import math
@@ -63,7 +66,9 @@ def _is_whole(dtype: pl.DataType) -> bool:
 
 
 def _split_exceptional(column: str) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """A column as floats, whether a value is finite but does not fit the places, and the values that fit (0 for others)."""
+    """A column as floats, whether a value is finite but does not fit the places,
+    and the values that fit (0 for others).
+    """
     x = pl.col(column).cast(pl.Float64)
     is_placed = (x == 0) | ((x.abs() >= MIN_PLACED) & (x.abs() < MAX_PLACED))
     return x, x.is_finite() & ~is_placed, pl.when(is_placed).then(x).otherwise(0.0)
@@ -176,9 +181,10 @@ def _float_total(name: str) -> pl.Expr:
 def _round_sum(upper: pl.Expr, lower: pl.Expr) -> pl.Expr:
     """The two sums as one float, rounded once.
 
-    A conversion to float rounds, so what it cannot hold must not have been rounded before: it is rounded to odd, which keeps the
-    information that there was a remainder. Rounding to odd starts from the floor: 993 units less a half have the floor 992 and a
-    remainder, and become 993. From 993 on they would become 994, and a float that holds only even units would take 994, not 992.
+    A conversion to float rounds, so what it cannot hold must not have been rounded before: it is rounded to
+    odd, which keeps the information that there was a remainder. Rounding to odd starts from the floor: 993
+    units less a half have the floor 992 and a remainder, and become 993. From 993 on they would become 994,
+    and a float that holds only even units would take 994, not 992.
     """
     step = 2 ** (SUM_UNITS[0] - SUM_UNITS[1])
     carry = (lower + step // 2) // step
@@ -219,10 +225,11 @@ def _to_float(exact: Fraction) -> float:
 
 @dataclass(frozen=True)
 class StdDev(Reduction):
-    """The standard deviation of a sample (the sum of squares divided by n - 1); null for fewer than two values.
+    """The standard deviation of a sample (the sum of squares divided by n - 1); null for fewer than two
+    values.
 
-    Values and their squares are summed exactly, the squares as products of digits. So the result is precise however far the values
-    are from zero and however close to each other.
+    Values and their squares are summed exactly, the squares as products of digits. So the result is precise
+    however far the values are from zero and however close to each other.
     """
 
     additive = True

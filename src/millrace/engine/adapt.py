@@ -1,8 +1,10 @@
-"""State of a job that was changed in ways that its state survives: a longer lateness, an added aggregate, another trigger.
+"""State of a job that was changed in ways that its state survives: a longer lateness, an added aggregate,
+another trigger.
 
-A longer lateness: windows that were dropped by the shorter one stay dropped; a late row would begin them anew, without what they held.
-An added aggregate: in windows that had begun it is null, as it would hold only what came since; windows that begin later have it in full.
-Another trigger: it begins in each open window with the rows that no pane has shown yet, as if they had come with the last batch.
+A longer lateness: windows that were dropped by the shorter one stay dropped; a late row would begin them
+anew, without what they held. An added aggregate: in windows that had begun it is null, as it would hold only
+what came since; windows that begin later have it in full. Another trigger: it begins in each open window with
+the rows that no pane has shown yet, as if they had come with the last batch.
 """
 
 from __future__ import annotations
@@ -97,7 +99,9 @@ def _window_starts(operator: Operator, state: SlotState) -> list[int]:
 def _add_aggregate_columns(
     operator: Operator, state: SlotState, schemas: Mapping[str, pl.Schema], empty_partials: pl.DataFrame
 ) -> SlotState:
-    """With the columns of the added aggregates, as of no rows; tables that the operator no longer keeps are left out."""
+    """With the columns of the added aggregates, as of no rows;
+    tables that the operator no longer keeps are left out.
+    """
     own_tables = {
         name: table for name, table in state.tables.items() if name.rpartition(":")[0] == operator.id
     }
@@ -151,7 +155,9 @@ def _record_since(operator: Operator, state: SlotState, since: Mapping[str, int]
 
 
 def _restart_triggers(operator: Operator, state: SlotState, old_trigger: Identity) -> SlotState:
-    """With the new trigger's state in each cell, all of which are looked at with the next batch; those that are closed stay so."""
+    """With the new trigger's state in each cell, all of which are looked at with the next batch;
+    those that are closed stay so.
+    """
     value, name = state.values[operator.id], f"{operator.id}:cells"
     restarted = replace(
         state, tables={other: table for other, table in state.tables.items() if other != name}

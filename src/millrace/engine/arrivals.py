@@ -1,6 +1,7 @@
 """What a batch brings to an operator: how far its partitions are, and its rows.
 
-Each row carries `_w`, the watermark of its own partition as it stood at that row: by it `lateness.py` judges the row.
+Each row carries `_w`, the watermark of its own partition as it stood at that row: by it `lateness.py` judges
+the row.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ def collect_reports(operator: Operator, body: Body) -> dict[str, PartitionReport
 def _idle_after(watermark: Watermark, partition: SourcePartition) -> int | None:
     """After how many milliseconds without rows the partition is idle; null: never.
 
-    A partition that has never held a record does not wait for ever: nobody may be writing to it. In a bounded run it does not
-    wait at all (`empty_after` is 0), whatever `idle` says.
+    A partition that has never held a record does not wait for ever: nobody may be writing to it. In a bounded
+    run it does not wait at all (`empty_after` is 0), whatever `idle` says.
     """
     if watermark.idle is None or partition.idle_after_if_empty == 0:
         return partition.idle_after_if_empty
@@ -102,7 +103,9 @@ def learned_watermarks(
 def load_rows(
     operator: Operator, blocks: Sequence[Block], reports: Mapping[str, PartitionReport], progress: Progress
 ) -> pl.DataFrame | None:
-    """All rows of a batch; `_w` is the watermark at each (null: none yet), `_topic` and `_part` say where it comes from."""
+    """All rows of a batch; `_w` is the watermark at each (null: none yet),
+    `_topic` and `_part` say where it comes from.
+    """
     frames = []
     for block in blocks:
         frame, delay = block.frame, 0

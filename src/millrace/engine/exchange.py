@@ -1,7 +1,7 @@
 """What moves between tasks: packets of blocks, with the progress that rides along.
 
-Within a process a packet is passed as it is, and its blocks hold frames. Bytes are made only where a process ends:
-`Body.encode` before Spark carries a packet to another process, `Body.decode` behind that.
+Within a process a packet is passed as it is, and its blocks hold frames. Bytes are made only where a process
+ends: `Body.encode` before Spark carries a packet to another process, `Body.decode` behind that.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def decode_frame(data: bytes) -> pl.DataFrame:
 class Block:
     """Rows on their way to an operator or to the end of the query.
 
-    A block that was made in this process holds a frame. A block from another process holds bytes: it is decoded once, on
-    first use, so a block that a stage only passes on is never decoded, and leaves as the bytes that it came as.
+    A block that was made in this process holds a frame. A block from another process holds bytes: it is
+    decoded once, on first use, so a block that a stage only passes on is never decoded, and leaves as the
+    bytes that it came as.
     """
 
     __slots__ = ("_rows", "channel", "kind", "target")
@@ -85,7 +86,9 @@ class SourcePartition:
     clocks: Mapping[str, int | None]
     """For each clock that reads it, the largest time in this batch; None if no row has one."""
     lags: Mapping[str, Sequence[LagReport]] = field(default_factory=dict)
-    """The lags of its rows by clock, where a delay is learned from them. Clocks differ in the rows they set aside."""
+    """The lags of its rows by clock, where a delay is learned from them.
+    Clocks differ in the rows they set aside.
+    """
     idle_after_if_empty: int | None = None
     """For a partition that has never held a record: the milliseconds after which it counts as idle."""
 

@@ -1,8 +1,10 @@
-"""What the state of an operator depends on, part by part: stored beside the state, and compared when a changed job comes back to it.
+"""What the state of an operator depends on, part by part: stored beside the state, and compared when a
+changed job comes back to it.
 
-The parts are those of the node's `identity()`, whether rows or panes come in, and the steps before the operator. Steps
-belong to it: a late correction of a first aggregation takes back what it had given to the second. Were the key made
-otherwise now, the correction would go to another key, and both keys would stay wrong.
+The parts are those of the node's `identity()`, whether rows or panes come in, and the steps before the
+operator. Steps belong to it: a late correction of a first aggregation takes back what it had given to the
+second. Were the key made otherwise now, the correction would go to another key, and both keys would stay
+wrong.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ def _to_text(value: Any) -> str:
 
 
 def _expression_digests(operator: Operator) -> dict[str, Any]:
-    """What texts of expressions leave out (elements of a long list, a format, an option), as digests that one version of polars can compare."""
+    """What texts of expressions leave out (elements of a long list, a format, an option), as digests that one
+    version of polars can compare.
+    """
     return {
         "polars": pl.__version__,
         "parts": {part: _digest(value) for part, value in operator.node.expressions().items()},
@@ -112,7 +116,9 @@ def find_adaptation(stored: str | None, operator: Operator) -> Adaptation:
 
 
 def _changed_timing(old: Mapping[str, Any], now: graph.Windowing) -> tuple[int | None, graph.Identity | None]:
-    """The old lateness and the old trigger, where they are other ones now and state can follow; neither where it cannot."""
+    """The old lateness and the old trigger,
+    where they are other ones now and state can follow; neither where it cannot.
+    """
     new = now.identity()
     if any(old[part] != new[part] for part in new if part not in ("trigger", "lateness")):
         return None, None

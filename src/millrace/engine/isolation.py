@@ -95,9 +95,11 @@ def parse_failure(block: Block) -> Failure:
 def find_culprits(
     run: Callable[[Sequence[pl.DataFrame]], object], frames: Sequence[pl.DataFrame]
 ) -> list[pl.DataFrame]:
-    """Of frames with which `run` raises, the few rows with which it still does: found by halving. Those of one frame stay apart from another's.
+    """Of frames with which `run` raises, the few rows with which it still does: found by halving. Those of
+    one frame stay apart from another's.
 
-    Where it takes several rows together, or the code does not do the same every time, the smallest part with which it raised stands for them.
+    Where it takes several rows together, or the code does not do the same every time, the smallest part with
+    which it raised stands for them.
     """
     found: list[list[pl.DataFrame]] = []
     waiting, tries = [list(frames)], 0

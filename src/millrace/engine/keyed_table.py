@@ -1,8 +1,9 @@
 """A state table of which the newest version of each key counts.
 
-A batch appends the keys that it changed, each with a version number (`_seq`), and reads only the keys that something
-happens to: those of its rows, and those for which time has come (`due`). A key that is deleted gets a tombstone, a row
-whose value is null, because older versions of it may still lie in other chunks. A tombstone expires when those would.
+A batch appends the keys that it changed, each with a version number (`_seq`), and reads only the keys that
+something happens to: those of its rows, and those for which time has come (`due`). A key that is deleted gets
+a tombstone, a row whose value is null, because older versions of it may still lie in other chunks. A
+tombstone expires when those would.
 
 Example, a key whose match must end before 60 s:
 
@@ -57,7 +58,9 @@ class KeyedTable:
         return newest_versions(frame, self.keys)
 
     def layout(self, since: int | None = None, where: pl.Expr | None = None) -> Layout:
-        """How chunks are merged: to the newest versions, without what had expired by `since`, and only `where` that holds."""
+        """How chunks are merged: to the newest versions, without what had expired by `since`,
+        and only `where` that holds.
+        """
         until = _NEVER if self.until is None else pl.col(self.until)
         due = until if self.due is None else pl.col(self.due)
 
@@ -74,7 +77,9 @@ class KeyedTable:
     def read_due(
         self, state: SlotState, keys: pl.DataFrame, since: int, until: int, where: pl.Expr | None = None
     ) -> pl.DataFrame:
-        """What is kept of some keys, and of those that are due up to `until`; without what had expired by `since`."""
+        """What is kept of some keys, and of those that are due up to `until`;
+        without what had expired by `since`.
+        """
         assert self.due is not None
         chunks = [chunk for chunk in self._chunks(state) if chunk.max_end > since]
         frames = [chunk.frame if where is None else chunk.frame.filter(where) for chunk in chunks]

@@ -1,4 +1,6 @@
-"""Delays that are learned from the rows: what a batch says of lags, what is kept of them, and the watermark at each row."""
+"""Delays that are learned from the rows: what a batch says of lags, what is kept of them,
+and the watermark at each row.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ from millrace.values.columns import CLOCK, OFFSET, PARTITION, WATERMARK
 from millrace.watermarks import Percentile, lag_bucket
 
 EXACT_ROWS = 256
-"""Of so many rows of a partition in a batch, times are reported as they are, so that their lag is measured by the clock before the batch too. Later
-ones are measured by the clock as read in this batch, which by then has passed that one, or else is about to."""
+"""Of so many rows of a partition in a batch, times are reported as they are, so that their lag is measured by
+the clock before the batch too. Later ones are measured by the clock as read in this batch, which by then has
+passed that one, or else is about to.
+"""
 
 IntArray = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -65,7 +69,9 @@ class LagEstimate:
 
 
 def report_lags(rows: pl.DataFrame, clock: str) -> list[LagReport]:
-    """What to tell of the rows of a partition that are not set aside, whose running clock is in column `clock`."""
+    """What to tell of the rows of a partition that are not set aside,
+    whose running clock is in column `clock`.
+    """
     if rows.is_empty():
         return []
     offsets, times, clocks = (rows[column].to_numpy() for column in (OFFSET, "event_time", clock))
@@ -94,7 +100,9 @@ def update_lag_estimate(
     learned_watermark: int | None,
     reports: Sequence[LagReport],
 ) -> tuple[LagEstimate, int | None, list[LagSegment]]:
-    """The lags after a batch, the watermark, and how the batch's rows are judged. `clock` and `mark`: those before the batch."""
+    """The lags after a batch, the watermark, and how the batch's rows are judged.
+    `clock` and `mark`: those before the batch.
+    """
     segments = []
     for from_offset, reached, exact_times, lag_counts in reports:
         if from_offset != estimate.from_offset:
@@ -116,7 +124,9 @@ def update_lag_estimate(
 def watermarks_of_rows(
     rows: pl.DataFrame, clocks: Mapping[int, int | None], segments: Mapping[int, Sequence[LagSegment]]
 ) -> pl.Series:
-    """The watermark of its partition at each row; `clocks` and `stretches` by partition, the former as before the batch."""
+    """The watermark of its partition at each row; `clocks` and `stretches` by partition,
+    the former as before the batch.
+    """
     offsets, parts = (rows[column].to_numpy() for column in (OFFSET, PARTITION))
     clock = rows[CLOCK].fill_null(BEFORE_ALL).to_numpy()  # null before the first row that was not set aside
     watermarks_at_rows = np.empty(len(rows), np.int64)

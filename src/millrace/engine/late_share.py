@@ -1,8 +1,8 @@
 """How many rows of a run were late, and which delay of the watermark would have taken nearly all of them.
 
-A run adds each batch: how many rows it read, the rows that it refused, and by how much rows lag behind the clock of
-their partition. Lags come from the rows themselves (`lags_of_rows`), or, where only the refused rows are at hand, from
-the watermarks after the batch (`lags_of_refused`, an upper bound).
+A run adds each batch: how many rows it read, the rows that it refused, and by how much rows lag behind the
+clock of their partition. Lags come from the rows themselves (`lags_of_rows`), or, where only the refused rows
+are at hand, from the watermarks after the batch (`lags_of_refused`, an upper bound).
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class LateShare:
     """How many rows lag by how much, rounded up to two digits; so the number of entries is bounded."""
 
     def add(self, rows: int, refused: pl.DataFrame | None, lags: pl.Series | None) -> None:
-        """Adds one batch: the number of rows read, the rows refused (as in `Results.late`), and lags in milliseconds."""
+        """Adds one batch: the number of rows read, the rows refused (as in `Results.late`),
+        and lags in milliseconds.
+        """
         self.rows += rows
         if refused is not None and len(refused):
             is_future = pl.col("reason") == "future"
@@ -46,7 +48,9 @@ class LateShare:
             self.lags.update(dict(binned.group_by("lag").len().iter_rows()))
 
     def delay(self, covered: float = COVERED) -> int | None:
-        """The least delay, in milliseconds, within which this share of the measured rows came; None: none was measured."""
+        """The least delay, in milliseconds, within which this share of the measured rows
+        came; None: none was measured.
+        """
         wanted = covered * self.lags.total()
         for lag in sorted(self.lags):
             wanted -= self.lags[lag]
@@ -65,8 +69,8 @@ class LateShare:
                 parts.append(f"{watermark} would have taken {COVERED:.0%} of them")
         if self.rows and self.future / self.rows > THRESHOLD:
             parts.append(
-                f"{self.future:,} of {self.rows:,} rows ({_percent(self.future, self.rows)}) lie in the future of"
-                " their ingestion; check the unit of event_time and the clocks of the sources"
+                f"{self.future:,} of {self.rows:,} rows ({_percent(self.future, self.rows)}) lie in the "
+                "future of their ingestion; check the unit of event_time and the clocks of the sources"
             )
         return f"{name}: {'; '.join(parts)}" if parts else None
 
@@ -91,7 +95,8 @@ def lags_of_rows(
 def lags_of_refused(
     refused: pl.DataFrame, watermarks: Mapping[tuple[str, int], int], delay: int
 ) -> pl.Series:
-    """How far refused rows are behind the clocks: at most as far as behind the watermark after the batch, plus its delay.
+    """How far refused rows are behind the clocks: at most as far as behind the watermark after the batch,
+    plus its delay.
 
     `watermarks`: by topic and partition. Rows without a known watermark are left out.
     """

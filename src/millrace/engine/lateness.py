@@ -1,20 +1,23 @@
 """How a late event is judged: all of it is here.
 
-The watermark that judges a row is that of the row's own partition, as it stood at that row (`_w`, see `arrivals.py`):
-the partition's clock up to and with the row, less the delay. So it depends on the log alone, and not on how batches
-were cut. It is not below the low watermark at the moment the partition last woke up, as windows were dropped by that.
+The watermark that judges a row is that of the row's own partition, as it stood at that row (`_w`, see
+`arrivals.py`): the partition's clock up to and with the row, less the delay. So it depends on the log alone,
+and not on how batches were cut. It is not below the low watermark at the moment the partition last woke up,
+as windows were dropped by that.
 
 The rule, by what the operator does with rows:
 
     operator                            a row is late if
     windows, processing time            never
     windows, sessions                   watermark >= end of its window + lateness, for each window of its own
-    windows that have a single pane     the same without lateness, or the low watermark has passed the window's end: "closed"
+    windows that have a single pane     the same without lateness, or the low watermark has passed the
+                                        window's end: "closed"
     rows in order, joins by time        watermark > time of the row
-    deduplicate, immediate              watermark >= time of the row + within: an earlier copy may have been forgotten
+    deduplicate, immediate              watermark >= time of the row + within: an earlier copy may have
+                                        been forgotten
 
-Three words say why a row is refused. `late`: by this rule. `closed`: the trigger of its window has finished. `future`:
-its time lies too far after its ingestion (`_ahead`); such a row does not move the clock either.
+Three words say why a row is refused. `late`: by this rule. `closed`: the trigger of its window has finished.
+`future`: its time lies too far after its ingestion (`_ahead`); such a row does not move the clock either.
 
 Example, windows of 10 s with a lateness of 5 s, a delay of 2 s, one partition:
 
@@ -24,8 +27,9 @@ Example, windows of 10 s with a lateness of 5 s, a delay of 2 s, one partition:
     109 s    117 s   115 s       [100,110)  115 s       late: 115 >= 110 + 5
     111 s    117 s   115 s       [110,120)  125 s       taken, though it is 4 s behind the watermark
 
-A session is judged by the end that it would have with the row: a row that is late alone may extend a session that is
-open, and then it is taken. So rows in doubt are judged one after the other, in the order in which rows are taken.
+A session is judged by the end that it would have with the row: a row that is late alone may extend a session
+that is open, and then it is taken. So rows in doubt are judged one after the other, in the order in which
+rows are taken.
 
 What a row that is taken does: `operators/`. What may be combined before the shuffle, since it cannot be late:
 `routing.py`, by `cannot_be_late`. What becomes of refused rows: `format_late_rows`.
@@ -83,9 +87,11 @@ from millrace.values.columns import (
 from millrace.windows import Window, WindowFn
 
 CLOCK_MARGIN = 2_000
-"""By how many milliseconds the clocks of ingestion nodes may differ before a late row may reach the late output combined.
+"""By how many milliseconds the clocks of ingestion nodes may differ before a late row may reach the late
+output combined.
 
-Nothing else depends on it."""
+Nothing else depends on it.
+"""
 _NO_VERDICTS = pl.DataFrame(schema={ROW_INDEX: pl.UInt32, "reason": pl.String, "missed": pl.Int64})
 _INTERNAL = (
     ROW_TIME,
@@ -121,7 +127,9 @@ def never() -> pl.Expr:
 
 
 def split_late(rows: pl.DataFrame, is_late: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-    """The rows that are taken, and those that are refused as the late output shows them; of a broadcast row one slot does."""
+    """The rows that are taken, and those that are refused as the late output shows them;
+    of a broadcast row one slot does.
+    """
     is_refused = pl.col(IS_FUTURE) | is_late
     is_reported = is_refused
     if REPORTS_ERRORS in rows.columns:
@@ -135,7 +143,9 @@ def split_late(rows: pl.DataFrame, is_late: pl.Expr) -> tuple[pl.DataFrame, pl.D
 
 
 def format_late_rows(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Rows as the late output shows them; `verdicts` has for some `_row` the `reason`, and how many windows it `missed`."""
+    """Rows as the late output shows them; `verdicts` has for some `_row` the `reason`,
+    and how many windows it `missed`.
+    """
     late = rows.join(verdicts.select(ROW_INDEX, "reason", "missed"), on=ROW_INDEX, how="inner")
     late = late.drop(*_INTERNAL, REPORTS_ERRORS, strict=False).rename({PARTITION: LATE_PARTITION})
     return late.with_columns(pl.lit(1, pl.Int64).alias(ROW_COUNT))
@@ -153,7 +163,8 @@ def cannot_be_late(operator: Operator, end: pl.Expr, *, carries_watermarks: bool
     )
 
 
-# Windows computed from slices: a row is late for the windows that end before the first one that is open for it.
+# Windows computed from slices: a row is late for the windows that end before the first one that is open for
+# it.
 
 
 @dataclass(frozen=True)
@@ -165,7 +176,9 @@ class SliceJudge:
     keys: Sequence[str]
 
     def split_late(self, block: Block, progress: BatchProgress) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        """Rows with the first window end that takes them, and those that an earlier window would have taken."""
+        """Rows with the first window end that takes them,
+        and those that an earlier window would have taken.
+        """
         grid, frame = self.grid, self._apply_learned_watermarks(block, progress)
         open_ends, first_unfired = self._open_ends(block, frame, progress)
         smallest: Any = frame[FIRST_OPEN_END].min()
@@ -198,7 +211,9 @@ class SliceJudge:
     def _open_ends(
         self, block: Block, frame: pl.DataFrame, progress: BatchProgress
     ) -> tuple[Mapping[int, int], int]:
-        """For each partition the first window end that its watermark before the batch leaves open; and the first that has not fired, where windows fire once."""
+        """For each partition the first window end that its watermark before the batch leaves open; and the
+        first that has not fired, where windows fire once.
+        """
         before, lateness, grid = progress.before, self.operator.node.lateness, self.grid
         is_judged = self.operator.carries_watermarks(block.channel)
         first_open = {}
@@ -239,7 +254,9 @@ class SliceJudge:
 
 @dataclass(frozen=True)
 class JudgedRows:
-    """Rows with the windows that take them, what those windows are made of, and the rows that were refused."""
+    """Rows with the windows that take them, what those windows are made of,
+    and the rows that were refused.
+    """
 
     grown: GrownWindows
     verdicts: pl.DataFrame
@@ -256,7 +273,9 @@ class WindowJudge:
     def judge(
         self, rows: pl.DataFrame, open_windows: pl.DataFrame, dropped_until: int = BEFORE_ALL
     ) -> JudgedRows:
-        """`open_windows`: those there are (`_start`, `_end`, `_closed`); those that end up to `dropped_until` are no more for any row."""
+        """`open_windows`: those there are (`_start`, `_end`, `_closed`);
+        those that end up to `dropped_until` are no more for any row.
+        """
         row_windows = assign_windows(rows, self.windowing.assigner)
         if self.windowing.window.merging:
             return self._judge_merging(row_windows, open_windows, dropped_until)
@@ -288,7 +307,9 @@ class WindowJudge:
     def _judge_merging(
         self, row_windows: pl.DataFrame, open_windows: pl.DataFrame, dropped_until: int
     ) -> JudgedRows:
-        """Sessions: a row that touches a closed one is refused, and one that is late by itself is judged by the session it would join."""
+        """Sessions: a row that touches a closed one is refused, and one that is late by itself is judged by
+        the session it would join.
+        """
         is_doubtful = pl.col(IS_FUTURE) | self._is_late(pl.col(END), dropped_until)
         row_windows = row_windows.with_columns(
             pl.col(IS_FUTURE).alias(IS_LATE),
@@ -363,13 +384,15 @@ def judge_sessions(
     window: WindowFn,
     limits: tuple[int, int],
 ) -> Iterator[tuple[int, str]]:
-    """The rows of one key taken one after the other, each judged by the session that it would be part of: which are refused, and why.
+    """The rows of one key taken one after the other, each judged by the session that it would be part of:
+    which are refused, and why.
 
-    A row is its number, its own window's start and end, its watermark, and whether it touches a closed session. `limits`: the
-    lateness, and the end up to which windows were dropped.
+    A row is its number, its own window's start and end, its watermark, and whether it touches a closed
+    session. `limits`: the lateness, and the end up to which windows were dropped.
 
-    Example, a gap of 10 s, no lateness, an open session [100 s, 110 s), a watermark of 107 s: a row at 95 s is late alone, as
-    its own window ends at 105 s. But it joins the session, which ends at 110 s: so it is taken. A row at 85 s is late.
+    Example, a gap of 10 s, no lateness, an open session [100 s, 110 s), a watermark of 107 s: a row at 95 s
+    is late alone, as its own window ends at 105 s. But it joins the session, which ends at 110 s: so it is
+    taken. A row at 85 s is late.
     """
     open_windows, (lateness, dropped_until) = list(open_sessions), limits
     for number, start, end, watermark, touches_closed in rows:

@@ -1,8 +1,9 @@
-"""Rows that are taken in order of event time: judged when they come, kept until the watermark has passed them, then released.
+"""Rows that are taken in order of event time: judged when they come, kept until the watermark has passed
+them, then released.
 
-Patterns, processors, joins with tables, and windows that rows cut all need rows in order. A row is released when the
-watermark is past its time, because then no earlier row can come any more. A row behind the watermark is refused
-(`lateness.py`): the rows that come after it in event time may have been released already.
+Patterns, processors, joins with tables, and windows that rows cut all need rows in order. A row is released
+when the watermark is past its time, because then no earlier row can come any more. A row behind the watermark
+is refused (`lateness.py`): the rows that come after it in event time may have been released already.
 
 Example, with a delay of 2 s:
 
@@ -31,7 +32,9 @@ from millrace.engine.state import Layout, SlotState, add_missing_columns, concat
 from millrace.values.columns import ROW_TIME, WINDOW_INPUT
 
 Judge: TypeAlias = Callable[[pl.DataFrame | None], tuple[pl.DataFrame | None, pl.DataFrame | None]]
-"""Divides the rows of a batch into those that wait, with the columns that are kept, and those that are refused."""
+"""Divides the rows of a batch into those that wait, with the columns that are kept,
+and those that are refused.
+"""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,9 @@ class OrderedRows:
     def take(
         self, state: SlotState, body: Body, blocks: Sequence[Block], judge: Judge | None = None
     ) -> OrderedBatch:
-        """A batch: rows behind their watermark are refused, the others wait; those before the new one are released in order."""
+        """A batch: rows behind their watermark are refused, the others wait;
+        those before the new one are released in order.
+        """
         id = self.operator.id
         saved = state.values.get(id) or {"progress": None, "seq": 0, "time": BEFORE_ALL, "low": None}
         progress = BatchProgress.of(self.operator, body, saved["progress"])
@@ -153,7 +158,9 @@ class OrderedRows:
         return self.operator.node.inputs[self.input_index].schema
 
     def _add_new_fields(self, frames: list[pl.DataFrame]) -> list[pl.DataFrame]:
-        """Rows that waited, with the fields that their type has got since: null, as in records that lack them."""
+        """Rows that waited, with the fields that their type has got since: null,
+        as in records that lack them.
+        """
         fields = self._fields
         expected = [name for name in fields if name in self.columns]
         if all({*expected} <= {*frame.columns} for frame in frames):

@@ -1,7 +1,7 @@
 """Jobs that run together, cut into stages.
 
-A graph is cut at each change of key. Stage n hosts the n-th keyed operator of every job, so ten jobs over one topic decode it once,
-shuffle it once and keep one state store.
+A graph is cut at each change of key. Stage n hosts the n-th keyed operator of every job, so ten jobs over one
+topic decode it once, shuffle it once and keep one state store.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class Operator:
 
     @property
     def grace(self) -> int:
-        """How far behind ingestion a row cannot be refused yet: the least of all delays, as a partition that wakes up is judged by the others'."""
+        """How far behind ingestion a row cannot be refused yet: the least of all delays, as a partition that
+        wakes up is judged by the others'.
+        """
         return self.node.row_lateness + min(
             edge.read.watermark.delay for edge in self.edges if edge.read is not None
         )
@@ -75,7 +77,9 @@ class Operator:
         return self._edge(channel).input_index
 
     def carries_watermarks(self, channel: str) -> bool:
-        """Whether the rows of a block bring their watermark with them, as they come from an operator that knew it."""
+        """Whether the rows of a block bring their watermark with them,
+        as they come from an operator that knew it.
+        """
         return isinstance(self._edge(channel).origin, graph.Operation)
 
     def _edge(self, channel: str) -> graph.Edge:
@@ -117,7 +121,9 @@ class Plan:
     operators: tuple[Operator, ...]
     routes: tuple[Route, ...]
     isolates_jobs: bool = False
-    """Whether an exception in one job's code stops that job alone, and travels with the batch instead of being raised."""
+    """Whether an exception in one job's code stops that job alone,
+    and travels with the batch instead of being raised.
+    """
     paused: frozenset[str] = frozenset()
     """Jobs that are left out for now; their state is kept."""
 
@@ -130,7 +136,8 @@ class Plan:
         for name in names:
             if names.count(name) > 1:
                 raise DefinitionError(
-                    f"two jobs are named {name!r}; their state could not be told apart: give each its own name"
+                    f"two jobs are named {name!r}; their state could not be told "
+                    "apart: give each its own name"
                 )
         if not 1 <= slots <= KEY_GROUPS:
             raise DefinitionError(
@@ -210,7 +217,9 @@ class Plan:
         return wanted
 
     def _columns_needed_by(self, route: Route) -> frozenset[str] | None:
-        """The columns that one way of rows looks at; all where rows leave as they are, or wait to be looked at."""
+        """The columns that one way of rows looks at;
+        all where rows leave as they are, or wait to be looked at.
+        """
         operator, read = route.operator, route.edge.read
         if (
             operator is None
@@ -234,7 +243,9 @@ class Plan:
 
     @cached_property
     def learned_topics(self) -> dict[str, dict[str, Watermark]]:
-        """The topics of which some reader learns its delay, with the watermarks by whose clocks lags are measured."""
+        """The topics of which some reader learns its delay,
+        with the watermarks by whose clocks lags are measured.
+        """
         reads = (
             r.edge.origin
             for r in self.routes
@@ -290,7 +301,9 @@ class Plan:
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """For each operator what its state depends on: keys, windows, aggregates, the steps before it, and whatever it says of itself."""
+        """For each operator what its state depends on: keys, windows, aggregates, the steps before it, and
+        whatever it says of itself.
+        """
         return {operator.id: fingerprints.describe(operator) for operator in self.operators}
 
     def with_births(self, births: Mapping[str, int]) -> Plan:
@@ -314,16 +327,19 @@ class Plan:
             other = topics.setdefault(topic.name, topic)
             if other.type is not topic.type:
                 raise DefinitionError(
-                    f"topic {topic.name!r} is said to be of {other.type.__name__} and of {topic.type.__name__}; say it once"
+                    f"topic {topic.name!r} is said to be of {other.type.__name__} and of "
+                    f"{topic.type.__name__}; say it once"
                 )
         for operator in self.operators:
             if len({edge.read is None for edge in operator.edges}) > 1:
                 raise DefinitionError(
-                    f"{operator.id} takes rows of a topic and panes of an aggregation in one union; aggregate the rows first"
+                    f"{operator.id} takes rows of a topic and panes of an aggregation in one union; "
+                    "aggregate the rows first"
                 )
             if any(edge.output == "late" for edge in operator.edges):
                 raise DefinitionError(
-                    f"{operator.id} aggregates late rows, which have no watermark of their own; write them to a topic and read that"
+                    f"{operator.id} aggregates late rows, which have no watermark of their own; write them "
+                    "to a topic and read that"
                 )
 
 
@@ -366,7 +382,9 @@ def _horizon(node: graph.Node) -> int:
 
 
 def _merge_shared(operators: Sequence[Operator]) -> tuple[Operator, ...]:
-    """Operators that several jobs use, and that are shared, once; in an order in which none comes before those it takes rows from."""
+    """Operators that several jobs use, and that are shared, once; in an order in which none comes before
+    those it takes rows from.
+    """
     found: dict[str, Operator] = {}
     for operator in operators:
         known = found.get(operator.id)
@@ -376,15 +394,16 @@ def _merge_shared(operators: Sequence[Operator]) -> tuple[Operator, ...]:
             found[operator.id] = replace(known, jobs=(*known.jobs, *operator.jobs))
         else:
             raise DefinitionError(
-                f"jobs {known.jobs[0]!r} and {operator.jobs[0]!r} each have a deduplication named {operator.node.name!r}; "
-                "use the same stream in both, or name them differently"
+                f"jobs {known.jobs[0]!r} and {operator.jobs[0]!r} each have a deduplication named "
+                f"{operator.node.name!r}; use the same stream in both, or name them differently"
             )
     for operator in operators:
         twin = next(other for other in operators if other.node is operator.node)
         if operator.node.forwards_rows and twin.id != operator.id:
             raise DefinitionError(
-                f"jobs {twin.jobs[0]!r} and {operator.jobs[0]!r} share a deduplication that has no name, so its state could not be found again "
-                "when one of them leaves; give it one: .deduplicate(...).named('...')"
+                f"jobs {twin.jobs[0]!r} and {operator.jobs[0]!r} share a deduplication that has no name, so "
+                "its state could not be found again when one of them leaves; give it one: "
+                ".deduplicate(...).named('...')"
             )
     return tuple(found.values())
 

@@ -1,19 +1,20 @@
 """Partition watermarks, and the low watermark of an operator.
 
-Every source partition has a clock: the largest event time it has shown so far, capped by the ingestion time. The
-partition's watermark is its clock minus the delay. The low watermark of an operator is the minimum over all partitions
-that are not idle. It never goes back.
+Every source partition has a clock: the largest event time it has shown so far, capped by the ingestion time.
+The partition's watermark is its clock minus the delay. The low watermark of an operator is the minimum over
+all partitions that are not idle. It never goes back.
 
-Example with a delay of 2 s and partitions that fall idle after 10 s. `-` means that the partition has shown no row yet.
+Example with a delay of 2 s and partitions that fall idle after 10 s. `-` means that the partition has shown
+no row yet.
 
     batch  now    clock p0  clock p1  watermark p0  watermark p1  low watermark
-    1      100 s  98 s      -         96 s          -             -      p1 has shown nothing, so nothing is complete
+    1      100 s  98 s      -         96 s          -             -      p1 has no row, so nothing is complete
     2      105 s  104 s     90 s      102 s         88 s          88 s
-    3      116 s  115 s     90 s      113 s         idle          113 s  p1 was silent for 10 s and no longer counts
-    4      117 s  115 s     91 s      113 s         113 s         113 s  p1 wakes up; its floor is the low watermark
+    3      116 s  115 s     90 s      113 s         idle          113 s  p1 was silent for 10 s, is left out
+    4      117 s  115 s     91 s      113 s         113 s         113 s  p1 wakes up; the floor is 113 s
 
-The floor is needed because windows were dropped by the low watermark while the partition slept. A row of it at 91 s is
-judged by 113 s, and is late.
+The floor is needed because windows were dropped by the low watermark while the partition slept. A row of it
+at 91 s is judged by 113 s, and is late.
 
 Everything here is a pure function of the reports that batches bring, so a replay gives the same watermarks.
 """
@@ -35,7 +36,9 @@ class PartitionProgress:
 
     clock: int | None = None
     floor: int | None = None
-    """The low watermark at the moment the partition last woke up. Its rows are judged at least this strictly."""
+    """The low watermark at the moment the partition last woke up.
+    Its rows are judged at least this strictly.
+    """
     last_active: int = 0
     is_idle: bool = False
     learned_watermark: int | None = None
@@ -71,7 +74,9 @@ class WatermarkHold:
     topic: str
     partition: int
     behind: int | None
-    """How much further the watermark would be without this partition, in milliseconds; null: it has brought nothing yet."""
+    """How much further the watermark would be without this partition, in milliseconds; null:
+    it has brought nothing yet.
+    """
 
 
 def find_hold(partitions: Sequence[PartitionWatermark]) -> WatermarkHold | None:
@@ -118,7 +123,8 @@ class Progress:
     """Aggregates that were added to windows that had begun, each with the last start of such a window."""
 
     def wake(self, reports: Mapping[str, PartitionReport], now: int) -> Progress:
-        """Channels that are new are known from now on; those that bring rows may not be behind the low watermark, as windows are dropped by it.
+        """Channels that are new are known from now on; those that bring rows may not be behind the low
+        watermark, as windows are dropped by it.
 
         They are behind it where they were idle, came later, or have a watermark of another delay than before.
         """

@@ -1,4 +1,6 @@
-"""State for another number of slots, or for jobs in other stages: every row goes where its key group lies now."""
+"""State for another number of slots, or for jobs in other stages:
+every row goes where its key group lies now.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ BROADCAST_SUFFIX = "everywhere"
 
 
 def redistribute(plan: Plan, states: Mapping[StageSlot, SlotState]) -> dict[StageSlot, SlotState]:
-    """What `states` keep of the operators of a plan, for its stages and slots; what belongs to no operator of it is left behind."""
+    """What `states` keep of the operators of a plan, for its stages and slots;
+    what belongs to no operator of it is left behind.
+    """
     result = {(depth, slot): SlotState() for depth in range(1, plan.depth + 1) for slot in range(plan.slots)}
     for operator in plan.operators:
         stage_slots = sorted(
@@ -66,7 +70,8 @@ def _distribute(
             parts += partition_by_slot(own_rows, keys, plan.slots)
         elif not own_rows.is_empty():
             raise StateMismatch(
-                f"{name} is stored without {', '.join(keys)}, so it cannot be dealt to {plan.slots} slots; keep their number (run.slots)"
+                f"{name} is stored without {', '.join(keys)}, so it cannot be dealt to {plan.slots} slots; "
+                "keep their number (run.slots)"
             )
         for slot, part in parts:
             result[operator.depth, slot] = result[operator.depth, slot].with_chunk_part(name, part, chunk)

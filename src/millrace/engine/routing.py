@@ -1,7 +1,7 @@
 """Rows along an edge to the slots of their keys, or out to a topic.
 
-Rows of sliding windows are combined into partials per key and slice before they move. Rows that might turn out late travel
-whole, so that the late output can show them.
+Rows of sliding windows are combined into partials per key and slice before they move. Rows that might turn
+out late travel whole, so that the late output can show them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def deliver(
 
 
 def source_order(route: Route, topic: str) -> pl.Expr:
-    """A number that orders rows of equal time: by topic name, then partition, then edge, in every batch alike."""
+    """A number that orders rows of equal time: by topic name, then partition,
+    then edge, in every batch alike.
+    """
     topics = route.operator.topics if route.operator else [topic]
     return pl.col(PARTITION) * 256 + ((topics.index(topic) << 40) + route.edge_index)
 
@@ -115,7 +117,9 @@ class _Delivery:
         self.send(add_raw_bytes(frame, self.batches))
 
     def _broadcast(self, frame: pl.DataFrame, kind: str) -> None:
-        """Every slot gets all rows. Only one slot reports those it refuses, or they would be reported once a slot."""
+        """Every slot gets all rows.
+        Only one slot reports those it refuses, or they would be reported once a slot.
+        """
         for slot in range(len(self.bodies)):
             self._append(slot, kind, frame.with_columns(pl.lit(slot == 0).alias(REPORTS_ERRORS)))
 
@@ -130,24 +134,26 @@ class _Delivery:
 
 # What may be combined before the shuffle
 #
-# Invariant: a row is combined only if no window of it can refuse it. A window that ends at `end` refuses a row if the
-# watermark of the row's partition, as it stood at that row, is at least `end + lateness`. That watermark has two parts:
+# Invariant: a row is combined only if no window of it can refuse it. A window that ends at `end` refuses a
+# row if the watermark of the row's partition, as it stood at that row, is at least `end + lateness`. That
+# watermark has two parts:
 #
-# 1. The clock within this batch. It is known here (`_clock`). `_from` is the first end that it leaves open; it is later
-#    than `_first`, the first end of all, if some window already refuses the row.
-# 2. The clock before this batch. It is in the state of the operator, so it is not known here. But a clock is capped by
-#    ingestion time, and records are appended in the order of ingestion, so it is at most `_ingested`, the latest ingestion
-#    so far, plus the difference between the clocks of ingestion nodes (`CLOCK_MARGIN`).
+# 1. The clock within this batch. It is known here (`_clock`). `_from` is the first end that it leaves open;
+#    it is later than `_first`, the first end of all, if some window already refuses the row.
+# 2. The clock before this batch. It is in the state of the operator, so it is not known here. But a clock is
+#    capped by ingestion time, and records are appended in the order of ingestion, so it is at most
+#    `_ingested`, the latest ingestion so far, plus the difference between the clocks of ingestion nodes
+#    (`CLOCK_MARGIN`).
 #
 # Example: windows of 30 s every 5 s, a delay of 1 s, no lateness (grace 1 s), margin 2 s.
 #
 #     event time   ingested   first end   at most this watermark   travels
 #     12:00:01     12:00:02   12:00:05    12:00:03 (02 + 2 - 1)    combined: 12:00:03 is before 12:00:05
 #     12:00:03     12:00:04   12:00:05    12:00:05                 whole: the window may be complete
-#     11:59:20     12:00:04   11:59:25    12:00:05                 whole: the operator judges it, most likely as late
+#     11:59:20     12:00:04   11:59:25    12:00:05                 whole: the operator judges it
 #
-# A row that travels whole may still be in time: the operator judges it by the state, and combines it there. So the bound
-# decides what is shown in the late output, never what is counted.
+# A row that travels whole may still be in time: the operator judges it by the state, and combines it there.
+# So the bound decides what is shown in the late output, never what is counted.
 
 
 def _send_to_slices(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> None:
@@ -213,13 +219,17 @@ def _send_to_deduplication(delivery: _Delivery, frame: pl.DataFrame) -> None:
 
 
 def _send_to_ordered_rows(delivery: _Delivery, frame: pl.DataFrame) -> None:
-    """All rows whole: whether they are behind the watermark is known only to the operator, where they wait for their turn."""
+    """All rows whole: whether they are behind the watermark is known only to the operator,
+    where they wait for their turn.
+    """
     rows = frame.with_columns(pl.col("event_time").alias(ROW_TIME)).drop(rf"^{CLOCK}[0-9]+$")
     delivery.send_whole(rows.drop(INGESTED))
 
 
 def _send_to_windows(delivery: _Delivery, windowing: graph.Windowing, frame: pl.DataFrame) -> None:
-    """Rows for an operator that judges them itself: whole if a window could refuse them, else the needed columns."""
+    """Rows for an operator that judges them itself:
+    whole if a window could refuse them, else the needed columns.
+    """
     rows = frame.with_columns(pl.col("event_time").alias(ROW_TIME), *window_input(windowing.assigner)).drop(
         rf"^{CLOCK}[0-9]+$"
     )

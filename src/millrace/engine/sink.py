@@ -26,8 +26,10 @@ class Results:
     outputs: dict[str, pl.DataFrame]
     """By topic: panes, or rows where a job has no window."""
     late: dict[str, pl.DataFrame]
-    """By job: refused rows with `reason` and `missed` (from how many windows), their origin (`topic`, `partition`, `offset`), how many rows
-    one stands for (`_rows`), and their bytes where known (`_key`, `_value`)."""
+    """By job: refused rows with `reason` and `missed` (from how many windows), their origin (`topic`,
+    `partition`, `offset`), how many rows one stands for (`_rows`), and their bytes where known (`_key`,
+    `_value`).
+    """
     dead: pl.DataFrame | None
     """Records that could not be decoded."""
     watermarks: dict[str, int | None]
@@ -37,7 +39,9 @@ class Results:
     partition_watermarks: Mapping[str, list[PartitionWatermark]] = field(default_factory=dict)
     """How far the partitions are that each operator over rows reads."""
     failures: Sequence[Failure] = ()
-    """Jobs whose code raised: nothing of this batch may be committed, but it must be run again without them."""
+    """Jobs whose code raised: nothing of this batch may be committed,
+    but it must be run again without them.
+    """
 
     encoded: Mapping[str, Any] = field(default_factory=dict)
     """By topic: `outputs` as records, where they were encoded already."""
@@ -138,7 +142,9 @@ def _count_refused(late: Mapping[str, pl.DataFrame]) -> dict[str, int]:
 
 
 def _add_origin(late: pl.DataFrame) -> pl.DataFrame:
-    """With the origin under plain names, which win over fields of the same name, and all internal columns there."""
+    """With the origin under plain names, which win over fields of the same name,
+    and all internal columns there.
+    """
     types = {
         TOPIC: pl.String,
         LATE_PARTITION: pl.Int64,

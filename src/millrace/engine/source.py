@@ -1,7 +1,7 @@
 """From decoded rows to packets: the part that runs where the log is read.
 
-Partitions report their progress, clocks run over their rows, and each route takes the rows of its topic through the
-stateless steps of its jobs, then to the slots of their keys (`routing`).
+Partitions report their progress, clocks run over their rows, and each route takes the rows of its topic
+through the stateless steps of its jobs, then to the slots of their keys (`routing`).
 """
 
 from __future__ import annotations

@@ -41,7 +41,9 @@ def forget_state() -> None:
 def step(
     plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[Body]
 ) -> tuple[SlotState, list[Packet]]:
-    """A batch through a stage: its packets in; the state after it, and packets for the next stage or the end, out."""
+    """A batch through a stage: its packets in; the state after it,
+    and packets for the next stage or the end, out.
+    """
     incoming = merge_bodies(bodies)
     operators = {operator.id: operator for operator in plan.stage(depth)}
     last = depth == plan.depth
@@ -118,8 +120,9 @@ def _run_operator(operator: Operator, state: SlotState, inbox: tuple[Body, list[
             raise
         message = str(error).strip().partition("\n")[0]
         raise StateUnreadable(
-            f"{operator.id}: rows as they are stored do not fit those that come ({type(error).__name__}: {message}); mend what migrate= made of them, "
-            f"restore an earlier savepoint, or start at the present, without state: --reset {operator.jobs[0]}"
+            f"{operator.id}: rows as they are stored do not fit those that come ({type(error).__name__}: "
+            f"{message}); mend what migrate= made of them, restore an earlier savepoint, or start at the "
+            f"present, without state: --reset {operator.jobs[0]}"
         ) from error
 
 

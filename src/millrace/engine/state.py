@@ -1,8 +1,9 @@
 """State of a slot: for each operator, tables of frames and a few plain values; all immutable.
 
-A table is a stack of chunks. A batch adds a small chunk of what it touched; now and then chunks of one size are merged into a larger
-one, so that a batch writes about what it touched and a reader opens few chunks. Chunks are named by number and known by the digest
-of their bytes, so that a worker that has decoded one before need not fetch it again.
+A table is a stack of chunks. A batch adds a small chunk of what it touched; now and then chunks of one size
+are merged into a larger one, so that a batch writes about what it touched and a reader opens few chunks.
+Chunks are named by number and known by the digest of their bytes, so that a worker that has decoded one
+before need not fetch it again.
 """
 
 from __future__ import annotations
@@ -78,13 +79,17 @@ def remove_checksum(stored: bytes) -> bytes:
 def damage_error(location: str, part: str, reason: str) -> StateUnreadable:
     """State that is not what was stored: where, what is lost, and what to do."""
     return StateUnreadable(
-        f"{location} is damaged at {part} ({reason}), so what the jobs remember cannot be read; restore the state folder and the log from one backup, or start a new state folder from a savepoint (--restore FILE) or by millrace backfill; `millrace verify` says what else is damaged"
+        f"{location} is damaged at {part} ({reason}), so what the jobs remember cannot be read; restore the "
+        "state folder and the log from one backup, or start a new state folder from a savepoint (--restore "
+        "FILE) or by millrace backfill; `millrace verify` says what else is damaged"
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """A frame of a table, at hand or fetched when first asked for. `low` and `high` bound the window ends it matters to."""
+    """A frame of a table, at hand or fetched when first asked for.
+    `low` and `high` bound the window ends it matters to.
+    """
 
     id: int
     level: int
@@ -142,7 +147,9 @@ class StateTable:
 
 @dataclass(frozen=True)
 class Layout:
-    """How an operator keeps a table: which window ends a frame's rows matter to, and how rows of several frames become fewer."""
+    """How an operator keeps a table: which window ends a frame's rows matter to,
+    and how rows of several frames become fewer.
+    """
 
     min_end: pl.Expr
     max_end: pl.Expr
@@ -160,7 +167,9 @@ class SlotState:
 
     @classmethod
     def open(cls, meta: bytes | None, load: LoadChunk, location: str = "stored state") -> SlotState:
-        """The state that `Changes.meta` describes, its chunks fetched by `load` when needed. `where`: what errors say of its place."""
+        """The state that `Changes.meta` describes, its chunks fetched by `load` when needed.
+        `where`: what errors say of its place.
+        """
         if meta is None:
             return cls()
         try:
@@ -169,7 +178,8 @@ class SlotState:
             raise damage_error(location, "its description", str(error)) from error
         if description["version"] != VERSION:
             raise ValueError(
-                f"state of version {description['version']}, but this is version {VERSION}; go on with the version that wrote it, or compute results anew (millrace backfill)"
+                f"state of version {description['version']}, but this is version {VERSION}; go on with the "
+                "version that wrote it, or compute results anew (millrace backfill)"
             )
         tables = {
             name: StateTable(tuple(_stored_chunk(load, location, *chunk) for chunk in chunks))
@@ -269,7 +279,9 @@ class SlotState:
 
 
 def concat_frames(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Frames of one table as one, in the columns of the last: an event type may have got a field since the first was written, null in its rows."""
+    """Frames of one table as one, in the columns of the last: an event type may have got a field since the
+    first was written, null in its rows.
+    """
     schema = dict(frames[-1].schema)
     for frame in frames:
         schema |= {name: dtype for name, dtype in frame.schema.items() if name not in schema}

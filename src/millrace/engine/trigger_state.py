@@ -1,12 +1,12 @@
 """Triggers as state machines: pure functions of a trigger, its state for one window, and what happened.
 
-A state is plain JSON values. `add_rows` counts the rows of a batch; then, once per batch, `is_ready` says whether the
-window fires, and `fire` what becomes of the state and whether the trigger has finished. `merge_states` gives the state of
-a window that others grew into. For each trigger, what its state is:
+A state is plain JSON values. `add_rows` counts the rows of a batch; then, once per batch, `is_ready` says
+whether the window fires, and `fire` what becomes of the state and whether the trigger has finished.
+`merge_states` gives the state of a window that others grew into. For each trigger, what its state is:
 
     after_count(n)        how many rows came
     after_delay, every    the time it waits for, null before the first row
-    every, time=event     [the time it waits for, whether also for the window's end], null before the first row
+    every, time=event     [the time it waits for, whether also for the window's end], null before a row came
     at_watermark          [whether the pane on time has been, the state of `early` before and of `late` after]
     repeatedly            that of the trigger inside
     any_of                [state, …]          all_of   [[state, finished], …]
@@ -37,7 +37,9 @@ class NewRows:
     count: int
     clock: int
     base: int
-    """The watermark before the batch, or where there is none the window's start: multiples of event time are counted from there."""
+    """The watermark before the batch, or where there is none the window's start:
+    multiples of event time are counted from there.
+    """
     is_past_end: bool = False
     """Whether the watermark was past the window's end before the batch."""
 
@@ -191,7 +193,9 @@ def fire(trigger: Trigger, state: TriggerState, context: FiringContext) -> tuple
 
 
 def merge_states(trigger: Trigger, states: Sequence[TriggerState], *, is_past_end: bool) -> TriggerState:
-    """The state of a window made of several, or of one that grew; `passed`: whether the watermark is past its end."""
+    """The state of a window made of several, or of one that grew; `passed`:
+    whether the watermark is past its end.
+    """
     match trigger:
         case t.AfterCount():
             return sum(states)

@@ -1,4 +1,6 @@
-"""How rows reach an operator or a topic, and in which stage: the graph read backwards, from a node to its origins."""
+"""How rows reach an operator or a topic, and in which stage: the graph read backwards,
+from a node to its origins.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def _edges(node: Node, steps: tuple[Stateless, ...], input_index: int) -> Iterat
 
 
 def depth(node: Node) -> int:
-    """The number of the stage that rows have passed when they leave `node`: how often they were dealt anew, by key."""
+    """The number of the stage that rows have passed when they leave `node`:
+    how often they were dealt anew, by key.
+    """
     if isinstance(node, Operation):
         return 1 + max((depth(edge.origin) - _keeps_key(edge, node) for edge in edges(node)), default=0)
     return max((depth(upstream) for upstream in node.inputs), default=0)
@@ -111,7 +115,9 @@ SHARED = "*"
 
 
 def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Operation, str]:
-    """Stable names of a job's operators: the given name, or the kind and its place among its kind, counted from the source."""
+    """Stable names of a job's operators: the given name,
+    or the kind and its place among its kind, counted from the source.
+    """
     seen: dict[int, Node] = {}
     ids: dict[Operation, str] = {}
     for output in outputs:

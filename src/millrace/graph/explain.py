@@ -1,4 +1,6 @@
-"""What a job will do, as text: the graph, the stages it is cut into, and what, where, when and how of each aggregation."""
+"""What a job will do, as text: the graph, the stages it is cut into, and what, where,
+when and how of each aggregation.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,9 +20,8 @@ def explain(jobs: Sequence[Job]) -> str:
 def _explain_job(job: Job) -> str:
     ids = job.operator_ids
     numbers: dict[graph.Node, int] = {}
-    lines = [
-        f"job {job.name}{'' if job.delivery == 'exactly_once' else ', delivered ' + job.delivery.replace('_', ' ')}"
-    ]
+    delivery = "" if job.delivery == "exactly_once" else ", delivered " + job.delivery.replace("_", " ")
+    lines = [f"job {job.name}{delivery}"]
     seen: dict[int, graph.Node] = {}
     for output in job.outputs:
         for node in graph.walk(output, seen):

@@ -1,4 +1,6 @@
-"""How a job or a view is named on the command line: `module:attribute`, `file.py:attribute`, and for jobs `file.py` or a built-in one's name."""
+"""How a job or a view is named on the command line: `module:attribute`, `file.py:attribute`, and for jobs
+`file.py` or a built-in one's name.
+"""
 
 import difflib
 import importlib
@@ -28,7 +30,8 @@ JobParameters = Mapping[str, Mapping[str, Any]]
 
 
 def load_jobs(spec: str, parameters: JobParameters = NO_PARAMETERS) -> list[Job]:
-    """The job or jobs that `spec` names. An attribute may be a job, a list of jobs, or a function that makes either; a file alone means all jobs in it.
+    """The job or jobs that `spec` names. An attribute may be a job, a list of jobs, or a function that makes
+    either; a file alone means all jobs in it.
 
     `parameters` are for functions that make a job: those under the name by which it is asked for.
     """
@@ -89,7 +92,8 @@ def _load_built_in(spec: str, parameters: Mapping[str, Any]) -> list[Job]:
     close = difflib.get_close_matches(spec, known, n=1)
     hint = f"did you mean {close[0]}? Otherwise " if close else ""
     raise DefinitionError(
-        f"no job {spec!r}: {hint}name a built-in job ({', '.join(known)}), module:attribute or file.py:attribute"
+        f"no job {spec!r}: {hint}name a built-in job ({', '.join(known)}), module:attribute or "
+        "file.py:attribute"
     )
 
 
@@ -116,7 +120,8 @@ def _import_module(name: str, spec: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise DefinitionError(
-                f"{spec!r}: there is no module {error.name!r}; is it spelled right, and installed or in this folder?"
+                f"{spec!r}: there is no module {error.name!r}; is it spelled right, and "
+                "installed or in this folder?"
             ) from None
         extra = f"; run: pip install 'millrace[{_EXTRAS[error.name]}]'" if error.name in _EXTRAS else ""
         raise ComponentMissing(
@@ -127,7 +132,9 @@ def _import_module(name: str, spec: str) -> ModuleType:
 
 
 def _add_to_path(folder: Path) -> None:
-    """Programs import their neighbours, as they do when run by `python file.py`; so do workers, which get this path too."""
+    """Programs import their neighbours, as they do when run by `python file.py`;
+    so do workers, which get this path too.
+    """
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
@@ -145,7 +152,8 @@ def _as_jobs(value: object, spec: str, parameters: Mapping[str, Any]) -> list[Jo
         value = _call_factory(value, spec, parameters)
     elif parameters:
         raise DefinitionError(
-            f"[jobs.{spec}] names {', '.join(parameters)}, but {spec!r} is not a function that takes parameters"
+            f"[jobs.{spec}] names {', '.join(parameters)}, but {spec!r} is not a "
+            "function that takes parameters"
         )
     if _is_job(value):
         return [value]
@@ -165,7 +173,8 @@ def _call_factory(make: Callable[..., object], spec: str, parameters: Mapping[st
             close = difflib.get_close_matches(name, accepted, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
             raise DefinitionError(
-                f"[jobs.{spec}]: there is no parameter {name!r}; {hint}it takes {', '.join(accepted) or 'none'}"
+                f"[jobs.{spec}]: there is no parameter {name!r}; {hint}it takes "
+                f"{', '.join(accepted) or 'none'}"
             )
     try:
         with ordinary_errors():

@@ -1,9 +1,9 @@
 """What stored state knows a job's parts by: explicit words and numbers, as plain JSON data.
 
-State is found again only if these stay the same. So they name no class, quote no `repr` and hold no sentence: classes
-may be renamed and texts rewritten. `tests/graph/test_identities.py` pins each of them; to change one is to make a new
-format of state. What a user wrote is known by the user's own words: expressions by their text, functions and classes
-by their names.
+State is found again only if these stay the same. So they name no class, quote no `repr` and hold no sentence:
+classes may be renamed and texts rewritten. `tests/graph/test_identities.py` pins each of them; to change one
+is to make a new format of state. What a user wrote is known by the user's own words: expressions by their
+text, functions and classes by their names.
 """
 
 from __future__ import annotations
@@ -221,7 +221,9 @@ def identify_processor(processor: Processor) -> Identity:
 
 
 def identify_fields(dtype: pl.DataType) -> Identity | None:
-    """The fields of what is kept as it came, such as the rows of both sides of a join; None of plain values."""
+    """The fields of what is kept as it came,
+    such as the rows of both sides of a join; None of plain values.
+    """
     if isinstance(dtype, pl.List) and isinstance(dtype.inner, pl.Struct):
         return {field.name: str(field.dtype) for field in dtype.inner.fields}
     return None

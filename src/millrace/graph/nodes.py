@@ -1,7 +1,7 @@
 """The nodes of the graph that a stream records. They know no engine.
 
-Every node has `identity()`, by which stored state knows it, and `describe()`, which a person reads in `millrace explain`.
-The nodes that keep something per key are in `operations.py`.
+Every node has `identity()`, by which stored state knows it, and `describe()`, which a person reads in
+`millrace explain`. The nodes that keep something per key are in `operations.py`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Read(Node):
     watermark: Watermark
 
     def identity(self) -> Identity:
-        """The topic and the watermark. State does not depend on them: rows are judged by the watermark of now."""
+        """The topic and the watermark.
+        State does not depend on them: rows are judged by the watermark of now.
+        """
         return {"kind": "read", "topic": self.topic.name, "watermark": identify_watermark(self.watermark)}
 
     def describe(self) -> Description:
@@ -90,7 +92,9 @@ class Stateless(Node):
 
 @dataclass(frozen=True, eq=False)
 class Lookup(Stateless):
-    """Columns fetched from an external service. The answer may change, so it cannot be computed again to be taken back."""
+    """Columns fetched from an external service.
+    The answer may change, so it cannot be computed again to be taken back.
+    """
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Operations: the nodes that keep something per key. Rows or panes come in by key; panes, or rows, go out.
 
-Each kind stands beside the others and has the fields that it uses. The engine and the model each have a registry that
-names the operator for a kind: `engine/operators/__init__.py`, `testing/model/model.py`.
+Each kind stands beside the others and has the fields that it uses. The engine and the model each have a
+registry that names the operator for a kind: `engine/operators/__init__.py`, `testing/model/model.py`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class Windowing:
 
     @property
     def fires_once(self) -> bool:
-        """Whether a window shows one pane after its end and none after that, so that later rows are refused."""
+        """Whether a window shows one pane after its end and none after that,
+        so that later rows are refused.
+        """
         return isinstance(self.trigger, AtWatermark) and self.trigger.has_single_pane
 
     @property
@@ -84,7 +86,9 @@ class Windowing:
 
     @property
     def sliced_window(self) -> Sliding | None:
-        """The windows, where slices suffice to compute them: sliding ones that show each pane when the watermark or a late row says so."""
+        """The windows, where slices suffice to compute them: sliding ones that show each pane when the
+        watermark or a late row says so.
+        """
         is_plain_trigger = (
             isinstance(self.trigger, AtWatermark)
             and self.trigger.early is None
@@ -131,7 +135,9 @@ class Operation(Node):
         """The part of the identity that only this kind has."""
 
     def expressions(self) -> Mapping[str, Any]:
-        """For each part of the identity that quotes expressions: those, as their text may leave out a part of them."""
+        """For each part of the identity that quotes expressions: those,
+        as their text may leave out a part of them.
+        """
         return {}
 
     def describe(self) -> Description:
@@ -178,7 +184,9 @@ class Operation(Node):
 
     @property
     def forwards_rows(self) -> bool:
-        """Whether rows go on as rows, so that whatever follows judges them by the partitions that they come from."""
+        """Whether rows go on as rows, so that whatever follows judges them by the
+        partitions that they come from.
+        """
         return False
 
 
@@ -216,7 +224,9 @@ class Aggregation(Operation):
 
     @property
     def row_lateness(self) -> int:
-        """The lateness of the windowing; none where a window has one pane, after which it takes no more rows."""
+        """The lateness of the windowing; none where a window has one pane,
+        after which it takes no more rows.
+        """
         return 0 if self.windowing.fires_once else self.windowing.lateness
 
     @property
@@ -344,7 +354,9 @@ class Deduplication(Operation):
 
 @dataclass(frozen=True, eq=False)
 class Process(Operation):
-    """A user's own code per key, with state and timers; the second input, where there is one, goes to every slot."""
+    """A user's own code per key, with state and timers; the second input,
+    where there is one, goes to every slot.
+    """
 
     processor: Processor
     side_schemas: Mapping[str, pl.Schema] = field(default_factory=dict)
@@ -381,6 +393,7 @@ def side_output(node: Node, name: str) -> SideOutput:
         )
     if name not in node.side_schemas:
         raise DefinitionError(
-            f"side_output({name!r}): {node.processor} has {', '.join(map(repr, node.side_schemas)) or 'no side outputs'}"
+            f"side_output({name!r}): {node.processor} has "
+            f"{', '.join(map(repr, node.side_schemas)) or 'no side outputs'}"
         )
     return SideOutput((node,), node.side_schemas[name], name)

@@ -99,6 +99,7 @@ def derive_schema(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema,
     ]
     if missing:
         raise DefinitionError(
-            f"{step_text} loses {', '.join(missing)}, without which a row has no place in time; keep the columns you do not know"
+            f"{step_text} loses {', '.join(missing)}, without which a row has no place in time; keep the "
+            "columns you do not know"
         )
     return pl.Schema({name: dtype for name, dtype in result.schema.items() if name not in INTERNAL_COLUMNS})

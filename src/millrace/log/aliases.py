@@ -23,7 +23,8 @@ def set_alias(log: Log, name: str, topic: str) -> None:
     """From now on, readers that follow aliases read `topic` when asked for `name`. The topic must exist."""
     if topic not in log.list_topics():
         raise LogError(
-            f"alias {name!r}: the log has no topic {topic!r} to point it to; it has {', '.join(log.list_topics())}"
+            f"alias {name!r}: the log has no topic {topic!r} to point it to; it has "
+            f"{', '.join(log.list_topics())}"
         )
     log.ensure_raw(ALIASES)
     record = Alias(name, topic).to_json()

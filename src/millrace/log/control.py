@@ -51,7 +51,8 @@ class SkippedRecords:
         if self.counts[topic] == 1:
             place = topic if offset is None else f"{topic}, offset {offset}"
             _log.warning(
-                "%s: skipped a record that %s; further ones are only counted. Let nobody but millrace write there (see ACLs in docs/how-to/kafka.md)",
+                "%s: skipped a record that %s; further ones are only counted. Let nobody but millrace write "
+                "there (see ACLs in docs/how-to/kafka.md)",
                 place,
                 reason,
             )

@@ -28,5 +28,6 @@ def check_declaration(
                 else _REMEDY
             )
             raise TopicMismatch(
-                f"topic {name!r} exists with {aspect} {existing!r}, but is declared with {declared!r}; {remedy}"
+                f"topic {name!r} exists with {aspect} {existing!r}, but is declared with "
+                f"{declared!r}; {remedy}"
             )

@@ -163,6 +163,8 @@ def _read_claims(log: Log) -> dict[str, _Claim]:
 def _refuse_owned(topics: Iterable[str], known: dict[str, Owner], folder: str) -> None:
     for topic in sorted(topics):
         raise StateMismatch(
-            f"topic {topic!r} is written by run {known[topic].run!r} with another state than that of {folder}, so its results would be there twice; "
-            "go on with that state, or write a new version of the topics (millrace backfill), or take the topic over for this state (--take-over): it then writes its results behind those that are there, and the other run is stopped"
+            f"topic {topic!r} is written by run {known[topic].run!r} with another state than that of "
+            f"{folder}, so its results would be there twice; go on with that state, or write a new version "
+            "of the topics (millrace backfill), or take the topic over for this state (--take-over): it "
+            "then writes its results behind those that are there, and the other run is stopped"
         )

@@ -55,7 +55,8 @@ def _partition_numbers(
         if lowest < 0 or highest >= partitions:
             invalid = lowest if lowest < 0 else highest
             raise LogError(
-                f"{topic} has partitions 0 to {partitions - 1}, but a record is meant for {invalid}; nothing was appended"
+                f"{topic} has partitions 0 to {partitions - 1}, but a record is meant for {invalid}; "
+                "nothing was appended"
             )
         return batch.partitions
     if batch.keys is None:

@@ -1,4 +1,6 @@
-"""Lookups: columns fetched by a function of keys, called asynchronously, with a cache, limits and a circuit breaker."""
+"""Lookups: columns fetched by a function of keys, called asynchronously, with a cache,
+limits and a circuit breaker.
+"""
 
 from millrace.lookups.enrich import add_answers, share_answers
 from millrace.lookups.settings import LookupOptions, LookupSpec, make_lookup

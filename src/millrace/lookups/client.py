@@ -1,9 +1,10 @@
 """Calls of a lookup function, with timeout, retries, a limit of concurrency and a circuit breaker.
 
-Each process that reads has one event loop, in a thread, which lives as long as the process. So functions may keep their connections.
-A key is tried up to `retries + 1` times, with a delay that doubles from `backoff` to 32 times that. After `breaker` keys in a row
-have failed, the circuit breaker is open: for `breaker_reset` no key is asked. Then one key is tried, and its result closes the
-breaker or keeps it open. With `breaker=2`, `breaker_reset="30s"`:
+Each process that reads has one event loop, in a thread, which lives as long as the process. So functions may
+keep their connections. A key is tried up to `retries + 1` times, with a delay that doubles from `backoff` to
+32 times that. After `breaker` keys in a row have failed, the circuit breaker is open: for `breaker_reset` no
+key is asked. Then one key is tried, and its result closes the breaker or keeps it open. With `breaker=2`,
+`breaker_reset="30s"`:
 
     t=0 s  key a fails      t=1 s  key b fails: open until t=31 s
     t=5 s  key c            refused without a call
@@ -127,7 +128,9 @@ class LookupClient:
 
 
 async def _await_answer(fn: Callable[..., Any], key: Key) -> Any:
-    """Awaits the function. Errors that would end the event loop, and so block all other keys, become ordinary ones."""
+    """Awaits the function. Errors that would end the event loop,
+    and so block all other keys, become ordinary ones.
+    """
     try:
         return await fn(*key)
     except (Exception, asyncio.CancelledError, GeneratorExit):
@@ -137,7 +140,9 @@ async def _await_answer(fn: Callable[..., Any], key: Key) -> Any:
 
 
 def _run_in_thread(loop: asyncio.AbstractEventLoop, fn: Callable[..., Any], key: Key) -> asyncio.Future[Any]:
-    """Runs a plain function in a daemon thread. One that never returns neither blocks others nor keeps the process alive."""
+    """Runs a plain function in a daemon thread.
+    One that never returns neither blocks others nor keeps the process alive.
+    """
     future: asyncio.Future[Any] = loop.create_future()
 
     def settle(answer: Any, error: Exception | None) -> None:

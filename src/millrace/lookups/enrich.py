@@ -1,4 +1,6 @@
-"""Adds the answers of a lookup to rows. Each distinct key is answered once per batch, from the cache or by a call."""
+"""Adds the answers of a lookup to rows.
+Each distinct key is answered once per batch, from the cache or by a call.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from millrace.lookups.settings import LookupSpec
 from millrace.values import function_results
 
 COUNTER_NAMES = ("asked", "cached", "missing", "failed", "refused")
-"""The counters of a lookup, in keys: asked for, found in the cache, answered None, failed, and of these refused by the breaker."""
+"""The counters of a lookup, in keys: asked for, found in the cache, answered None, failed,
+and of these refused by the breaker.
+"""
 
 
 @dataclass
@@ -42,7 +46,9 @@ _current_batch: ContextVar[LookupBatch | None] = ContextVar("millrace-lookups", 
 
 @contextmanager
 def share_answers(now: int) -> Iterator[LookupBatch]:
-    """Inside this context a key has one answer for all jobs, even a failed one. `now` is the clock of the batch."""
+    """Inside this context a key has one answer for all jobs, even a failed one.
+    `now` is the clock of the batch.
+    """
     batch = LookupBatch(now)
     token = _current_batch.set(batch)
     try:
@@ -116,7 +122,9 @@ def cache_of(lookup: LookupSpec) -> AnswerCache:
 
 
 def add_answers(lookup: LookupSpec, frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows in their order, with the columns of the answers. They are null where a key is null, unknown or failed."""
+    """The rows in their order, with the columns of the answers.
+    They are null where a key is null, unknown or failed.
+    """
     keys = list(lookup.keys)
     if frame.is_empty():
         return frame.with_columns(
@@ -162,6 +170,7 @@ def _find_answers(lookup: LookupSpec, keys: list[Key]) -> dict[Key, tuple[Any, .
         for key in keys:
             if isinstance(known[key], FailedLookup):
                 raise LookupFailed(
-                    f"lookup {lookup.name} of {', '.join(map(repr, key))}: {known[key].reason}; on_error='fail' stops the job"
+                    f"lookup {lookup.name} of {', '.join(map(repr, key))}: {known[key].reason}; "
+                    "on_error='fail' stops the job"
                 )
     return {key: None if isinstance(known[key], FailedLookup) else known[key] for key in keys}

@@ -25,9 +25,13 @@ class LookupOptions(TypedDict, total=False):
     """The options of `Stream.lookup`; defaults in brackets."""
 
     schema: Mapping[str, DType] | type
-    """The columns of an answer, or a dataclass of them (the return type of the function, if that is a dataclass)."""
+    """The columns of an answer, or a dataclass of them (the return type of the
+    function, if that is a dataclass).
+    """
     cache: int
-    """The number of answers that a process caches, least recently used evicted first (10,000); 0: only within a batch."""
+    """The number of answers that a process caches,
+    least recently used evicted first (10,000); 0: only within a batch.
+    """
     ttl: Duration
     """How long an answer is valid, by the clock of batches (`"10m"`)."""
     negative_ttl: Duration
@@ -37,7 +41,9 @@ class LookupOptions(TypedDict, total=False):
     retries: int
     """The number of retries of a failed call (2)."""
     backoff: Duration
-    """The greatest delay before the first retry; it doubles with each retry, up to 32 times that (`"100ms"`)."""
+    """The greatest delay before the first retry; it doubles with each retry,
+    up to 32 times that (`"100ms"`).
+    """
     concurrency: int
     """The number of concurrent calls (16)."""
     breaker: int
@@ -132,12 +138,14 @@ def _check_columns(name: str, keys: tuple[str, ...], schema: pl.Schema, columns:
             )
         if columns[key].is_nested():
             raise DefinitionError(
-                f"lookup({name}, {key!r}): {key!r} is {columns[key]}; use columns of single values, several if need be: lookup({name}, 'a', 'b')"
+                f"lookup({name}, {key!r}): {key!r} is {columns[key]}; use columns of single values, several "
+                f"if need be: lookup({name}, 'a', 'b')"
             )
     for column in schema:
         if column in columns or column.startswith("_"):
             raise DefinitionError(
-                f"lookup({name}) returns {column!r}, which rows already have; give it another name, or drop the old one by select()"
+                f"lookup({name}) returns {column!r}, which rows already have; give it another name, or drop "
+                "the old one by select()"
             )
 
 
@@ -153,7 +161,8 @@ def _answer_schema(
     kind = _return_type(fn) if declared is None else declared
     if kind is None or not dataclasses.is_dataclass(kind) or not isinstance(kind, type):
         raise DefinitionError(
-            f"lookup({name}): its columns are not known; give schema={{'name': pl.String()}}, or annotate the function with a dataclass: -> Stop | None"
+            f"lookup({name}): its columns are not known; give schema={{'name': pl.String()}}, or annotate "
+            "the function with a dataclass: -> Stop | None"
         )
     return event_types.columns(kind)
 

@@ -17,7 +17,9 @@ from millrace.values.calls import explain_errors, explain_errors_of
 @explain_errors
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """A sequence of events to look for. Each method returns a new pattern. Quantifiers apply to the last step or group."""
+    """A sequence of events to look for. Each method returns a new pattern.
+    Quantifiers apply to the last step or group.
+    """
 
     parts: tuple[PatternPart, ...]
     span: int | None = None
@@ -33,7 +35,9 @@ class Pattern:
         return self._append("followed_by", step, where)
 
     def followed_by_any(self, step: str | Pattern, where: Any = None) -> Pattern:
-        """Any later event that fits, so one beginning may have several ends (non-deterministic relaxed contiguity)."""
+        """Any later event that fits, so one beginning may have several ends
+        (non-deterministic relaxed contiguity).
+        """
         return self._append("followed_by_any", step, where)
 
     def not_next(self, step: str | Pattern, where: Any = None) -> Pattern:
@@ -55,7 +59,8 @@ class Pattern:
         last = self._last_step("or_where()")
         if last.where is None:
             raise DefinitionError(
-                f"step {last.name!r} takes any event, so or_where() has no effect; give the step a condition first"
+                f"step {last.name!r} takes any event, so or_where() has no effect; give the step a "
+                "condition first"
             )
         return self._replace_last(
             where=last.where.either(Condition.from_user(condition, f"step {last.name!r}"))
@@ -67,7 +72,8 @@ class Pattern:
         high = low if most is None else durations.check_whole(most, name="times", minimum=1)
         if high < low or high == 0:
             raise DefinitionError(
-                f"times({least}, {most}) allows no number of events; use times(least, most) with 0 <= least <= most and most > 0"
+                f"times({least}, {most}) allows no number of events; use times(least, most) with 0 <= least "
+                "<= most and most > 0"
             )
         return self._repeat(low, high, "times()")
 
@@ -89,7 +95,9 @@ class Pattern:
         return self._replace_last(optional=True)
 
     def greedy(self) -> Pattern:
-        """As many events as possible: an event that fits the loop is neither ignored nor taken by the step after it."""
+        """As many events as possible: an event that fits the loop is neither ignored
+        nor taken by the step after it.
+        """
         last = self._last_repeated("greedy()")
         if last.parts:
             raise DefinitionError("greedy() does not apply to a group; make its steps greedy")
@@ -116,7 +124,8 @@ class Pattern:
         """The event of the step comes less than this after the event before it."""
         if self.parts[-1].link == "first":
             raise DefinitionError(
-                f"gap({length!r}) limits the time since the event before, and the first step has none; use it on a later step, or use within()"
+                f"gap({length!r}) limits the time since the event before, and the first step has none; use "
+                "it on a later step, or use within()"
             )
         return self._replace_last(gap=durations.parse_positive(length, name="gap"))
 
@@ -164,11 +173,13 @@ class Pattern:
         end = self.parts[-1]
         if end.link == "not_followed_by" and self.span is None and end.gap is None:
             raise DefinitionError(
-                f"the pattern ends with {end}, which is never certain without a bound; add one, such as .within('30s')"
+                f"the pattern ends with {end}, which is never certain without a bound; add one, such as "
+                ".within('30s')"
             )
         if stream and not self.is_bounded:
             raise DefinitionError(
-                f"the pattern {self} has no bound, so on a stream partial matches would be kept for ever; add one, such as .within('1m')"
+                f"the pattern {self} has no bound, so on a stream partial matches would be kept for ever; "
+                "add one, such as .within('1m')"
             )
         return self
 
@@ -204,7 +215,8 @@ class Pattern:
     def _last_repeated(self, word: str) -> PatternPart:
         if not self.parts[-1].is_repeated:
             raise DefinitionError(
-                f"{word} applies to repetitions, and {self.parts[-1]} has none; call one_or_more() or times() before it"
+                f"{word} applies to repetitions, and {self.parts[-1]} has none; call one_or_more() or "
+                "times() before it"
             )
         return self.parts[-1]
 
@@ -223,7 +235,9 @@ class Pattern:
 
 
 def pattern(step: str | Pattern, where: Any = None) -> Pattern:
-    """A pattern that begins with a step (its name, and the condition of its event) or with a group (another pattern)."""
+    """A pattern that begins with a step (its name,
+    and the condition of its event) or with a group (another pattern).
+    """
     parts = (_make_part("first", step, where),)
     check_parts(parts)
     return Pattern(parts)

@@ -1,7 +1,8 @@
-"""The classic kinds of event patterns, each in a line: combinations, comparisons, sequences, trends, nearness and direction.
+"""The classic kinds of event patterns, each in a line: combinations, comparisons, sequences, trends, nearness
+and direction.
 
-`all_of`, `any_of`, `compare` and `near` look at what lies in a window together, so they follow `.window(…)`; `sequence`, `trend` and `towards` are
-patterns for `Keyed.match`.
+`all_of`, `any_of`, `compare` and `near` look at what lies in a window together, so they follow `.window(…)`;
+`sequence`, `trend` and `towards` are patterns for `Keyed.match`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ Direction = Literal["increasing", "decreasing", "mixed"]
 
 
 def all_of(keyed: Keyed, **conditions: pl.Expr) -> Stream:
-    """The keys for which each condition held at least once in a window, in whatever order; a column for each says how often."""
+    """The keys for which each condition held at least once in a window, in whatever order;
+    a column for each says how often.
+    """
     counted = _count_conditions(keyed, conditions)
     return counted.filter(reduce(and_, (pl.col(name) > 0 for name in conditions)))
 
@@ -52,12 +55,16 @@ def any_of(keyed: Keyed, **conditions: pl.Expr) -> Stream:
 
 
 def compare(keyed: Keyed, condition: pl.Expr, **values: Reduction) -> Stream:
-    """The keys whose aggregates in a window fulfil a condition: `compare(keyed, pl.col("mean") > 2 * pl.col("low"), mean=…, low=…)`."""
+    """The keys whose aggregates in a window fulfil a condition: `compare(keyed, pl.col("mean") > 2 *
+    pl.col("low"), mean=…, low=…)`.
+    """
     return keyed.aggregate(**values).filter(condition)
 
 
 def sequence(*, within: Duration, **conditions: pl.Expr) -> Pattern:
-    """Events in this order, others between them: `sequence(probe=…, purchase=…, within="10m")`. The names are the steps."""
+    """Events in this order, others between them: `sequence(probe=…, purchase=…,
+    within="10m")`. The names are the steps.
+    """
     if not conditions:
         raise DefinitionError(
             "sequence() needs at least one step, such as sequence(probe=pl.col('amount') < 1, within='10m')"
@@ -70,9 +77,11 @@ def sequence(*, within: Duration, **conditions: pl.Expr) -> Pattern:
 
 
 def trend(column: str, direction: Direction, *, length: int = 3, within: Duration) -> Pattern:
-    """So many events one after the other, each with a greater `column` than the one before (`increasing`), or a lesser (`decreasing`).
+    """So many events one after the other, each with a greater `column` than the one before (`increasing`), or
+    a lesser (`decreasing`).
 
-    `mixed`: the value goes one way and then the other, whatever the length. The steps are `start` and `on`; of `mixed` also `back`.
+    `mixed`: the value goes one way and then the other, whatever the length. The steps are `start` and `on`;
+    of `mixed` also `back`.
     """
     if direction not in ("increasing", "decreasing", "mixed"):
         raise DefinitionError(f"trend({column!r}, {direction!r}): use 'increasing', 'decreasing' or 'mixed'")
@@ -82,7 +91,8 @@ def trend(column: str, direction: Direction, *, length: int = 3, within: Duratio
     if direction == "mixed":
         first_change = last("on", column) - first("start", column)
         return (
-            pattern("start").next("on", value != before).next("back", (value - last("on", column)) * first_change < 0)
+            pattern("start").next("on", value != before)
+            .next("back", (value - last("on", column)) * first_change < 0)
             .within(within).skip_past_last()
         )  # fmt: skip
     on = value > before if direction == "increasing" else value < before
@@ -99,7 +109,8 @@ def towards(
 ) -> Pattern:
     """So many events one after the other, each nearer to a place than the one before: A moving towards B.
 
-    The place is fixed, or in columns of the row, where B is then; `at` are the columns in which A is. The steps are `start` and `on`.
+    The place is fixed, or in columns of the row, where B is then; `at` are the columns in which A is. The
+    steps are `start` and `on`.
     """
     if length < 2:
         raise DefinitionError(f"towards(…, length={length}): a direction has at least two events")
@@ -116,10 +127,12 @@ def towards(
 
 
 def near(stream: Stream, key: str, *, km: float, at: tuple[str, str] = ("latitude", "longitude")) -> Stream:
-    """Pairs of keys that were less than so many kilometres apart at the end of a window, by their newest positions in it.
+    """Pairs of keys that were less than so many kilometres apart at the end of a window, by their newest
+    positions in it.
 
-    Columns: `who` and `other` (the lesser name first), `km`. Only pairs in the same or in neighbouring H3 cells are compared, and the distance
-    is then computed exactly; what is kept is bounded by the windows. Needs the extra `transit`.
+    Columns: `who` and `other` (the lesser name first), `km`. Only pairs in the same or in neighbouring H3
+    cells are compared, and the distance is then computed exactly; what is kept is bounded by the windows.
+    Needs the extra `transit`.
     """
     if not km > 0:
         raise DefinitionError(f"near(km={km}): give a distance greater than 0")

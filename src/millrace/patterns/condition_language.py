@@ -1,9 +1,11 @@
-"""The text form of conditions, for declared patterns. It is parsed into the polars expressions of `conditions.py`.
+"""The text form of conditions, for declared patterns. It is parsed into the polars expressions of
+`conditions.py`.
 
-Rules come from topics, so the text is untrusted: nothing in it is run as Python, and its length and depth are limited. Grammar:
+Rules come from topics, so the text is untrusted: nothing in it is run as Python, and its length and depth are
+limited. Grammar:
 
-or, and, not; == != < <= > >=; + - * /; brackets; numbers, 'text', true, false, null; fields;
-contains(f, 's'), starts_with(f, 's'), abs(e); first|last|sum|avg|min|max(STEP.field), count(STEP), previous(field)
+or, and, not; == != < <= > >=; + - * /; brackets; numbers, 'text', true, false, null; fields; contains(f,
+'s'), starts_with(f, 's'), abs(e); first|last|sum|avg|min|max(STEP.field), count(STEP), previous(field)
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Conditions of a step: polars expressions on the event and on earlier events of the match, or Python functions.
+"""Conditions of a step: polars expressions on the event and on earlier events of the match, or Python
+functions.
 
-`first`, `last`, `sum`, `count`, `avg`, `min`, `max` and `previous` refer to earlier events of the match. In an expression they are
-columns: `pl.col("amount") > 100 * patterns.first("probe", "amount")`. Such a column has a name like `first(probe.amount)`.
+`first`, `last`, `sum`, `count`, `avg`, `min`, `max` and `previous` refer to earlier events of the match. In
+an expression they are columns: `pl.col("amount") > 100 * patterns.first("probe", "amount")`. Such a column
+has a name like `first(probe.amount)`.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ def max(step: str, column: str) -> pl.Expr:
 
 
 def collect(step: str, column: str) -> pl.Expr:
-    """`column` of all events taken by a step, in order, as a list. For `select` only; conditions cannot use it."""
+    """`column` of all events taken by a step, in order, as a list.
+    For `select` only; conditions cannot use it.
+    """
     return _reference("collect", step, column)
 
 
@@ -133,7 +137,8 @@ class Condition:
             condition = pl.lit(condition)
         if not isinstance(condition, pl.Expr) and not callable(condition):
             raise DefinitionError(
-                f"{where}: {condition!r} is not a condition; give a polars expression such as pl.col('speed') < 1, or a function of (event, match)"
+                f"{where}: {condition!r} is not a condition; give a polars expression such as "
+                "pl.col('speed') < 1, or a function of (event, match)"
             )
         return cls((condition,))
 

@@ -33,7 +33,9 @@ SKIPS = ("none", "to_next", "past_last")
 
 @dataclass(frozen=True)
 class Rule:
-    """A pattern from a topic, as YAML or JSON with the keys `pattern`, `within` and `skip`. An empty text withdraws it."""
+    """A pattern from a topic, as YAML or JSON with the keys `pattern`, `within` and `skip`.
+    An empty text withdraws it.
+    """
 
     name: str
     pattern: str
@@ -66,7 +68,8 @@ def _read_part(before: Pattern | None, spec: Any) -> Pattern:
     for key in spec:
         if key not in STEP_KEYS:
             raise DefinitionError(
-                f"unknown key `{key}` in step {spec.get('step', 'group')}; the keys are {', '.join(STEP_KEYS)}"
+                f"unknown key `{key}` in step {spec.get('step', 'group')}; the keys are "
+                f"{', '.join(STEP_KEYS)}"
             )
     for key in ("step", "where", "until"):
         if isinstance(spec.get(key), list | dict):

@@ -1,4 +1,6 @@
-"""Distances on Earth, and the H3 resolution whose cells are large enough to find what is near (cells: `millrace.geo`)."""
+"""Distances on Earth, and the H3 resolution whose cells are large enough to find what
+is near (cells: `millrace.geo`).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _EDGE_LENGTHS_KM = (
     0.0287,
     0.01083,
 )
-"""By resolution: the average length of a cell's edge, in kilometres. The shortest edges are a third shorter."""
+"""By resolution: the average length of a cell's edge, in kilometres.
+The shortest edges are a third shorter.
+"""
 
 
 @overload
@@ -55,7 +59,9 @@ def kilometres(latitude: Any, longitude: Any, other_latitude: Any, other_longitu
 
 
 def resolution_for(km: float) -> int:
-    """The finest resolution at which two positions less than `km` apart are in the same cell or in neighbouring ones."""
+    """The finest resolution at which two positions less than `km` apart are in the
+    same cell or in neighbouring ones.
+    """
     fits = [resolution for resolution, edge in enumerate(_EDGE_LENGTHS_KM) if edge / 1.6 >= km]
     if not fits:
         raise DefinitionError(

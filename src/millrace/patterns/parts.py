@@ -102,7 +102,8 @@ def check_parts(parts: tuple[PatternPart, ...]) -> None:
     for step in (step for part in parts for step in part.steps()):
         if step.name in names:
             raise DefinitionError(
-                f"two steps are named {step.name!r}, so their events could not be told apart; name them differently"
+                f"two steps are named {step.name!r}, so their events could not be told "
+                "apart; name them differently"
             )
         names.add(step.name)
     _check_order(parts)
@@ -111,12 +112,14 @@ def check_parts(parts: tuple[PatternPart, ...]) -> None:
             for one in condition.earlier_values() if condition else ():
                 if one.kind == "collect":
                     raise DefinitionError(
-                        f"step {step.name!r} asks for {one.name}, but conditions are evaluated for each event, and the list would be copied each time; "
-                        "use first, last, sum, count, avg, min or max, or a function of (event, match)"
+                        f"step {step.name!r} asks for {one.name}, but conditions are evaluated for each "
+                        "event, and the list would be copied each time; use first, last, sum, count, avg, "
+                        "min or max, or a function of (event, match)"
                     )
                 if one.step is not None and one.step not in names:
                     raise DefinitionError(
-                        f"step {step.name!r} asks for {one.name}, but there is no step {one.step!r}; the steps are {', '.join(sorted(names))}"
+                        f"step {step.name!r} asks for {one.name}, but there is no step {one.step!r}; the "
+                        f"steps are {', '.join(sorted(names))}"
                     )
 
 
@@ -129,7 +132,8 @@ def _check_size(parts: tuple[PatternPart, ...]) -> None:
     states = sum(map(_count_states, parts))
     if states > MAX_STATES:
         raise DefinitionError(
-            f"a pattern needs {states:,} states, and the limit is {MAX_STATES:,}; use smaller numbers of repetitions"
+            f"a pattern needs {states:,} states, and the limit is {MAX_STATES:,}; use "
+            "smaller numbers of repetitions"
         )
 
 
@@ -142,21 +146,25 @@ def _check_order(parts: tuple[PatternPart, ...], *, group: bool = False) -> None
     for before, part in zip((None, *parts), parts, strict=False):
         if part.is_negative and before is None:
             raise DefinitionError(
-                f"{'a group' if group else 'a pattern'} cannot begin with {part}, which needs a step before it"
+                f"{'a group' if group else 'a pattern'} cannot begin with {part}, "
+                "which needs a step before it"
             )
         if part.is_negative and before is not None and before.is_skippable:
             raise DefinitionError(
-                f"{part} comes after {before}, which may be missing, so its place is ambiguous; write two patterns, with and without that part"
+                f"{part} comes after {before}, which may be missing, so its place is ambiguous; write two "
+                "patterns, with and without that part"
             )
         if part.parts:
             _check_order(part.parts, group=True)
             if part.parts[-1].is_negative:
                 raise DefinitionError(
-                    f"the group {part} ends with {part.parts[-1]}, which no step of the group ends; move it out of the group"
+                    f"the group {part} ends with {part.parts[-1]}, which no step of the group ends; move it "
+                    "out of the group"
                 )
             if (part.is_repeated or part.optional) and all(
                 inner.is_skippable or inner.is_negative for inner in part.parts
             ):
                 raise DefinitionError(
-                    f"the group {part} is repeated or optional though it may be empty, so it could repeat for ever; make one of its steps mandatory"
+                    f"the group {part} is repeated or optional though it may be empty, so it could repeat "
+                    "for ever; make one of its steps mandatory"
                 )

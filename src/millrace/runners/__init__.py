@@ -28,7 +28,10 @@ class BatchReport:
     """A batch whose results are in the log."""
 
     counts: Mapping[str, int]
-    """`read`: how many events it took, and `read/TOPIC` of each topic; `written`: how many rows of results; `late/JOB` and `future/JOB`: how many rows a job refused; `upto/TOPIC`: how many it and all before it took of a topic, with what was no longer kept."""
+    """`read`: how many events it took, and `read/TOPIC` of each topic; `written`: how many rows of results;
+    `late/JOB` and `future/JOB`: how many rows a job refused; `upto/TOPIC`: how many it and all before it took
+    of a topic, with what was no longer kept.
+    """
     watermarks: Mapping[str, int | None]
     """The low watermark of each operator."""
     holds: Mapping[str, WatermarkHold] = field(default_factory=dict)
@@ -54,14 +57,18 @@ def run(
     take_over: bool = False,
     **options: object,
 ) -> None:
-    """Runs jobs together, as one query, until stopped or, with `until_caught_up`, until they have read what the log holds now.
+    """Runs jobs together, as one query, until stopped or, with `until_caught_up`, until they have read what
+    the log holds now.
 
-    A job whose own code raises is stopped alone, and stays so until it is named in `retry`; at the end `JobQuarantined` says so.
-    Jobs may join and leave between runs in one state folder, and the number of slots, on Spark also of partitions, may change. A job whose operators changed is refused, unless it is
-    in `reset` (its state is dropped, and it starts at the present, as new jobs do) or in `migrate` (a function of operator, table and rows rewrites its state).
-    `restore`: a savepoint from which a new state folder starts. An output topic is written by one state: another one is refused, unless it is to `take_over`.
+    A job whose own code raises is stopped alone, and stays so until it is named in `retry`; at the end
+    `JobQuarantined` says so. Jobs may join and leave between runs in one state folder, and the number of
+    slots, on Spark also of partitions, may change. A job whose operators changed is refused, unless it is in
+    `reset` (its state is dropped, and it starts at the present, as new jobs do) or in `migrate` (a function
+    of operator, table and rows rewrites its state). `restore`: a savepoint from which a new state folder
+    starts. An output topic is written by one state: another one is refused, unless it is to `take_over`.
 
-    `report` is called after each batch. Settings come from `millrace.toml` and the environment unless given; `options` change single ones: `log_url=`, `run_name=`, `spark_master=`.
+    `report` is called after each batch. Settings come from `millrace.toml` and the environment unless given;
+    `options` change single ones: `log_url=`, `run_name=`, `spark_master=`.
     """
     from millrace.config import load
 
@@ -92,7 +99,8 @@ def run(
         )
     except SystemExit as error:
         raise RunFailed(
-            f"code of a job, or of a library that it uses, ended the process (SystemExit: {error.code}), so the run stopped before its end; raise an exception instead, then run it again"
+            f"code of a job, or of a library that it uses, ended the process (SystemExit: {error.code}), so "
+            "the run stopped before its end; raise an exception instead, then run it again"
         ) from error
     finally:
         late_rows.close()
@@ -125,7 +133,8 @@ def _check_arguments(
         raise DefinitionError("run() needs at least one job")
     if twice := {name for name in names if names.count(name) > 1}:
         raise DefinitionError(
-            f"two jobs are named {', '.join(sorted(twice))}; names keep the state of jobs apart, so give each its own"
+            f"two jobs are named {', '.join(sorted(twice))}; names keep the state of jobs "
+            "apart, so give each its own"
         )
 
 

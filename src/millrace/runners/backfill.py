@@ -1,7 +1,8 @@
 """A job over all of history into a new version of its topics, after which readers are pointed there.
 
-The version is a run of its own: it reads the same topics from their beginning, with state of its own, and ends with the same results as the
-live run. Started again, it continues, so that the version becomes the live one.
+The version is a run of its own: it reads the same topics from their beginning, with state of its own, and
+ends with the same results as the live run. Started again, it continues, so that the version becomes the live
+one.
 """
 
 from __future__ import annotations
@@ -61,10 +62,12 @@ def backfill(
     report: Callable[[runners.BatchReport], None] = lambda _: None,
     **options: object,
 ) -> BackfillResult:
-    """Recomputes a job's results into `<topic>.<version>`, at full speed; then, unless `switch` is false, readers are pointed there.
+    """Recomputes a job's results into `<topic>.<version>`, at full speed; then, unless `switch` is false,
+    readers are pointed there.
 
-    Over what the log holds: the run is called `<job>.<version>`, and `run(versioned(job, version), run_name=...)` continues it. Or over `events`,
-    frames or files by topic, to their end; then nothing is left to continue, and a version that already holds results is refused.
+    Over what the log holds: the run is called `<job>.<version>`, and `run(versioned(job, version),
+    run_name=...)` continues it. Or over `events`, frames or files by topic, to their end; then nothing is
+    left to continue, and a version that already holds results is refused.
     """
     from millrace.config import Settings, load
 

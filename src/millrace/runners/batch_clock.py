@@ -1,7 +1,9 @@
-"""The clock of batches: the wall clock, but never back, and by elapsed time where the wall clock is behind the last batch.
+"""The clock of batches: the wall clock, but never back, and by elapsed time where the wall clock is behind
+the last batch.
 
-Example: the wall clock jumps a year ahead for a moment, and a batch is planned then. From there on batches would stand still for a
-year, and with them idle timeouts and timers. Instead their clock goes on from that batch as time passes.
+Example: the wall clock jumps a year ahead for a moment, and a batch is planned then. From there on batches
+would stand still for a year, and with them idle timeouts and timers. Instead their clock goes on from that
+batch as time passes.
 """
 
 from __future__ import annotations
@@ -29,12 +31,16 @@ def elapsed_time() -> int:
 
 
 class BatchClock:
-    """Asked for the clock of the next batch. That is recorded with the batch, so a repeated batch has the same."""
+    """Asked for the clock of the next batch.
+    That is recorded with the batch, so a repeated batch has the same.
+    """
 
     def __init__(
         self, wall: Callable[[], int] = wall_clock, elapsed: Callable[[], int] | None = None
     ) -> None:
-        """`elapsed`: by default the machine's, where `wall` is; where another clock is given, that alone counts."""
+        """`elapsed`: by default the machine's, where `wall` is;
+        where another clock is given, that alone counts.
+        """
         self._wall = wall
         self._elapsed = elapsed or (elapsed_time if wall is wall_clock else lambda: 0)
         self._anchor: tuple[int, int] | None = None
@@ -54,13 +60,15 @@ class BatchClock:
     def _warn_about_jump(self, ahead: int, *, first: bool) -> None:
         if ahead > JUMP_THRESHOLD and not first and self._elapsed is not None:
             _log.warning(
-                "the clock of this machine jumped %s ahead (or the machine was suspended); batches follow it, retention does not",
+                "the clock of this machine jumped %s ahead (or the machine was suspended); batches follow "
+                "it, retention does not",
                 durations.format_millis(ahead),
             )
         behind = ahead < -JUMP_THRESHOLD
         if behind and not self._is_behind:
             _log.warning(
-                "the clock of this machine is %s behind the last batch, so it had jumped; batches go on by elapsed time",
+                "the clock of this machine is %s behind the last batch, so it had jumped; "
+                "batches go on by elapsed time",
                 durations.format_millis(-ahead),
             )
         self._is_behind = behind

@@ -21,7 +21,10 @@ TopicPartition: TypeAlias = tuple[str, int]
 """A topic and a partition."""
 OnDataLoss: TypeAlias = Literal["fail", "earliest", "latest"]
 """What to do where the log no longer has the next records."""
-DATA_LOSS_REMEDY = 'compute results anew from what is left (millrace backfill), or go on without what is lost by run.on_data_loss = "earliest" (with all that is there) or "latest" (with what comes from now on)'
+DATA_LOSS_REMEDY = (
+    "compute results anew from what is left (millrace backfill), or go on without what is lost by "
+    'run.on_data_loss = "earliest" (with all that is there) or "latest" (with what comes from now on)'
+)
 
 _log = logging.getLogger("millrace.run")
 
@@ -33,19 +36,27 @@ class TopicEnds(Protocol):
         """One past the last offset, by partition."""
 
     def identity(self, topic: str) -> str | None:
-        """The id of a topic, which differs from that of a deleted topic of the same name; None if the log has none."""
+        """The id of a topic, which differs from that of a deleted topic of the same name;
+        None if the log has none.
+        """
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """Where a batch ends: the next offset of each partition, and the batch's clock. A repeated batch has the same."""
+    """Where a batch ends: the next offset of each partition, and the batch's clock.
+    A repeated batch has the same.
+    """
 
     topics: dict[str, dict[int, int]]
     clock: int
     bounded: bool = False
-    """Whether the run ends when it has caught up, so that partitions which are empty do not hold the watermark back."""
+    """Whether the run ends when it has caught up,
+    so that partitions which are empty do not hold the watermark back.
+    """
     ids: Mapping[str, str] = field(default_factory=dict)
-    """Which topics the offsets are of: another one of the same name has another id. Logs that cannot say have none."""
+    """Which topics the offsets are of: another one of the same name has another id.
+    Logs that cannot say have none.
+    """
 
     def to_json(self) -> str:
         """As text."""
@@ -132,10 +143,12 @@ class WatermarkAlignment:
     """In milliseconds; None: without a limit."""
 
     def find_too_far_ahead(self, waiting: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Of the partitions that have events waiting, those too far ahead of the others: what they bring would only be kept.
+        """Of the partitions that have events waiting, those too far ahead of the others: what they bring
+        would only be kept.
 
-        One that has nothing to bring holds nobody up, nor does one that was not read yet. All operators that read a partition must agree that
-        it is too far ahead; so the one furthest behind, as any of them sees it, is always read.
+        One that has nothing to bring holds nobody up, nor does one that was not read yet. All operators that
+        read a partition must agree that it is too far ahead; so the one furthest behind, as any of them sees
+        it, is always read.
         """
         far, near = set[TopicPartition](), set[TopicPartition]()
         for watermarks in self.partition_watermarks if self.max_ahead is not None else ():
@@ -161,10 +174,12 @@ def plan_batch_end(
     on_data_loss: OnDataLoss = "fail",
     bounded: bool = False,
 ) -> Offsets:
-    """As far as the log goes now, but at most about `limit` events, taken from all partitions in proportion so that they keep step.
+    """As far as the log goes now, but at most about `limit` events, taken from all partitions in proportion
+    so that they keep step.
 
-    Partitions that are too far ahead by their `pace` are left alone until the others have caught up. A topic that has another id than before, or
-    ends before what was already read, was made anew: unless that is a reason to fail, it is taken whole (`ranges`).
+    Partitions that are too far ahead by their `pace` are left alone until the others have caught up. A topic
+    that has another id than before, or ends before what was already read, was made anew: unless that is a
+    reason to fail, it is taken whole (`ranges`).
     """
     ids = _read_topic_ids(log, start.topics)
     recreated = Offsets({}, 0, ids=ids).recreated_topics(start)
@@ -188,24 +203,30 @@ def plan_batch_end(
 def _refuse_recreated_topics(
     recreated: Collection[str], ends: Mapping[str, Mapping[int, int]], waiting: Mapping[TopicPartition, int]
 ) -> None:
-    """Raises `OffsetGone` for topics with another id than before, and for those that end before what was already read."""
+    """Raises `OffsetGone` for topics with another id than before,
+    and for those that end before what was already read.
+    """
     for topic in sorted(recreated):
         raise OffsetGone(
-            f"{topic} was made anew since it was read, so what was read of it tells nothing about what it holds now: {DATA_LOSS_REMEDY}"
+            f"{topic} was made anew since it was read, so what was read of it tells nothing about what it "
+            f"holds now: {DATA_LOSS_REMEDY}"
         )
     for (topic, partition), count in waiting.items():
         if count < 0:
             raise OffsetGone(
-                f"{topic}[{partition}] ends at {ends[topic][partition]}, before what was already read; it was made anew: {DATA_LOSS_REMEDY}"
+                f"{topic}[{partition}] ends at {ends[topic][partition]}, before what was already read; it "
+                f"was made anew: {DATA_LOSS_REMEDY}"
             )
 
 
 def _limit_counts(
     waiting: Mapping[TopicPartition, int], alignment: WatermarkAlignment, limit: int | None
 ) -> dict[TopicPartition, int]:
-    """How many records to read of each partition: none where it is too far ahead, and in proportion where there are more than `limit`.
+    """How many records to read of each partition: none where it is too far ahead, and in proportion where
+    there are more than `limit`.
 
-    Example: limit 100, and 300, 100 and 0 records wait. 75, 25 and 0 are read, so that partitions keep step in event time.
+    Example: limit 100, and 300, 100 and 0 records wait. 75, 25 and 0 are read, so that partitions keep step
+    in event time.
     """
     too_far = alignment.find_too_far_ahead({partition for partition, count in waiting.items() if count})
     counts = {partition: 0 if partition in too_far else count for partition, count in waiting.items()}
@@ -220,14 +241,17 @@ def _limit_counts(
 def plan_ranges(
     log: TopicEnds, start: Offsets, end: Offsets, on_data_loss: OnDataLoss = "fail"
 ) -> list[tuple[str, int, int, int]]:
-    """The ranges of a batch: topic, partition, and the offsets `[begin, end)`. A topic that was made anew is read whole: its begin is after its end.
+    """The ranges of a batch: topic, partition, and the offsets `[begin, end)`. A topic that was made anew is
+    read whole: its begin is after its end.
 
-    A topic that was made anew while a batch of it was begun and not finished has nothing of that batch: `OffsetGone`, unless it may be lost.
+    A topic that was made anew while a batch of it was begun and not finished has nothing of that batch:
+    `OffsetGone`, unless it may be lost.
     """
     recreated = Offsets({}, 0, ids=_read_topic_ids(log, end.topics)).recreated_topics(end)
     for topic in sorted(recreated) if on_data_loss == "fail" else ():
         raise OffsetGone(
-            f"{topic} was made anew while a batch of it was begun and not finished, so the batch cannot be repeated: {DATA_LOSS_REMEDY}"
+            f"{topic} was made anew while a batch of it was begun and not finished, so the batch cannot be "
+            f"repeated: {DATA_LOSS_REMEDY}"
         )
     begins = {
         (topic, p): offset for topic, partitions in start.topics.items() for p, offset in partitions.items()
@@ -248,7 +272,9 @@ def plan_ranges(
 
 
 def extend_target(log: Log, target: Offsets, loops: Collection[str]) -> Offsets:
-    """The offsets at which a run has caught up: the ends when it started, and for topics in loops the present ends."""
+    """The offsets at which a run has caught up: the ends when it started,
+    and for topics in loops the present ends.
+    """
     return Offsets(
         {name: log.end_offsets(name) if name in loops else ends for name, ends in target.topics.items()},
         target.clock,
@@ -256,7 +282,8 @@ def extend_target(log: Log, target: Offsets, loops: Collection[str]) -> Offsets:
 
 
 def is_waiting_for_empty(offsets: Offsets, started_at: int, tick: int) -> bool:
-    """Whether a partition that has never held a record still holds the watermark back, in a run that began at `since`.
+    """Whether a partition that has never held a record still holds the watermark back, in a run that began at
+    `since`.
 
     Batches then come though no event does, until the partition counts as idle.
     """
@@ -264,7 +291,9 @@ def is_waiting_for_empty(offsets: Offsets, started_at: int, tick: int) -> bool:
 
 
 def has_to_close_empty(start: Offsets, end: Offsets) -> bool:
-    """Whether this is the first bounded batch over a partition that has never held a record, which no longer counts from then on."""
+    """Whether this is the first bounded batch over a partition that has never held a record,
+    which no longer counts from then on.
+    """
     return end.bounded and not start.bounded and end.has_empty
 
 
@@ -275,7 +304,8 @@ def check_caught_up(target: Offsets, done: Offsets | None) -> None:
             offset = 0 if done is None else done.topics.get(topic, {}).get(partition, 0)
             if offset < end:
                 raise RunFailed(
-                    f"the run ended before it had caught up: {topic}[{partition}] was read up to {offset} of {end}; run it again, it goes on from there"
+                    f"the run ended before it had caught up: {topic}[{partition}] was read up to {offset} "
+                    f"of {end}; run it again, it goes on from there"
                 )
 
 
@@ -289,7 +319,9 @@ def read_partition(
     on_data_loss: OnDataLoss = "fail",
     columns: frozenset[str] | None = None,
 ) -> PartitionBatch:
-    """The rows of one range of one partition; where the log no longer has all of it, what `lost` says. With `wanted`, those columns of its type alone."""
+    """The rows of one range of one partition; where the log no longer has all of it, what `lost` says.
+    With `wanted`, those columns of its type alone.
+    """
     records = None if start == end else _read_records(log, topic.name, partition, start, end, on_data_loss)
     if records is None:
         return PartitionBatch(topic.name, partition, end_offset=end)

@@ -1,7 +1,8 @@
 """Commits the results of each batch exactly once, however often the batch runs.
 
-Results, late rows, dead letters and status go to the log in one transaction, together with a marker: the number of the batch. So the log
-holds the results of batch n if and only if its marker is n or more. A batch may run any number of times; the first commit counts.
+Results, late rows, dead letters and status go to the log in one transaction, together with a marker: the
+number of the batch. So the log holds the results of batch n if and only if its marker is n or more. A batch
+may run any number of times; the first commit counts.
 
 Example: a run is killed after one of the steps of batch 7.
 
@@ -11,15 +12,17 @@ Example: a run is killed after one of the steps of batch 7.
     results are committed              7         runs batch 7 again for its state, and writes nothing
     state is stored                    7         runs batch 8
 
-Takeover: a new writer fences the old one before it reads the marker. Fenced, the old one can commit nothing, so the marker cannot move
-between the new writer's read and its first commit.
+Takeover: a new writer fences the old one before it reads the marker. Fenced, the old one can commit nothing,
+so the marker cannot move between the new writer's read and its first commit.
 
     process A    is frozen just before it commits batch 7
-    process B    opens the writer of the same run and state: A is fenced. B reads marker 6, runs batch 7 and commits it: marker 7
+    process B    opens the writer of the same run and state: A is fenced
+    process B    reads marker 6, runs batch 7 and commits it: marker 7
     process A    wakes up and commits batch 7: the log refuses it, and A ends
 
-Jobs may ask for less. Their results are appended before the transaction: again when the batch is repeated (at least once), or not then
-(at most once). Where no job asks for exactly once, there is no transaction and no marker.
+Jobs may ask for less. Their results are appended before the transaction: again when the batch is repeated (at
+least once), or not then (at most once). Where no job asks for exactly once, there is no transaction and no
+marker.
 """
 
 from __future__ import annotations
@@ -65,7 +68,10 @@ from millrace.topics import Topic
 from millrace.values.calls import ordinary_errors
 from millrace.values.columns import RECORD_KEY, RECORD_VALUE
 
-RECOMPUTE_REMEDY = "compute everything once more into a new version of the topics (millrace backfill), or begin with another state folder that writes behind the results that are there (--take-over)"
+RECOMPUTE_REMEDY = (
+    "compute everything once more into a new version of the topics (millrace backfill), or begin with "
+    "another state folder that writes behind the results that are there (--take-over)"
+)
 _log = logging.getLogger("millrace.run")
 EXPIRE_EVERY_MS = 60_000
 """How often, in milliseconds, records past their topic's retention are removed."""
@@ -77,7 +83,9 @@ class Committer:
     def __init__(
         self, log: Log, plan: Plan, *, run: str, state: str, quarantine: Quarantine | None = None
     ) -> None:
-        """Creates topics that do not exist, and fences the previous writer. `state`: the id of the run's state."""
+        """Creates topics that do not exist, and fences the previous writer.
+        `state`: the id of the run's state.
+        """
         for topic in plan.outputs:
             log.ensure(topic)
         for job in plan.jobs:
@@ -107,7 +115,8 @@ class Committer:
         return -1 if self._writer is None else self._writer.last_marker
 
     def check_state(self, state: Path, *, complete: int, planned: int) -> None:
-        """Refuses a state that does not belong to the log. The log must hold all batches that are `complete`, and none after `planned`.
+        """Refuses a state that does not belong to the log. The log must hold all batches that are `complete`,
+        and none after `planned`.
 
         A run without exactly-once jobs sets no markers; a note in the state folder says so.
         """
@@ -121,15 +130,21 @@ class Committer:
             return
         if complete > self.last_batch and not self._uncommitted_note.exists():
             raise StateMismatch(
-                f"{state} has completed batch {complete}, but the log knows only of {self.last_batch}, so results are missing from it; restore the log that belongs to this state, or {RECOMPUTE_REMEDY}"
+                f"{state} has completed batch {complete}, but the log knows only of {self.last_batch}, so "
+                "results are missing from it; restore the log that belongs to this state, or "
+                f"{RECOMPUTE_REMEDY}"
             )
         if self.last_batch > max(complete, planned):
             raise StateMismatch(
-                f"the log has batch {self.last_batch}, but {state} knows only of {max(complete, planned)}, so it is an older copy of the state that wrote it, and would skip or repeat results; restore the newest, or {RECOMPUTE_REMEDY}"
+                f"the log has batch {self.last_batch}, but {state} knows only of {max(complete, planned)}, "
+                "so it is an older copy of the state that wrote it, and would skip or repeat results; "
+                f"restore the newest, or {RECOMPUTE_REMEDY}"
             )
 
     def encode_outputs(self, results: Results) -> Results:
-        """Encodes the outputs. Where results of a topic cannot be encoded, the jobs that write it fail, and the run goes on."""
+        """Encodes the outputs. Where results of a topic cannot be encoded,
+        the jobs that write it fail, and the run goes on.
+        """
         records: dict[str, OutgoingRecords] = {}
         failures = list(results.failures)
         for topic in self._plan.outputs:
@@ -155,7 +170,8 @@ class Committer:
         return [parse_failure(failure_block(job, f"writing {topic.name}", error, rows)) for job in running]
 
     def commit(self, batch: int, results: Results, now: int | None = None) -> bool:
-        """Writes a batch and its marker in one transaction; returns False where an earlier attempt has done so.
+        """Writes a batch and its marker in one transaction; returns False where an earlier attempt has done
+        so.
 
         `now`: the append time, by default the wall clock's.
         """
@@ -179,10 +195,11 @@ class Committer:
         return True
 
     def check_all_quarantined(self) -> None:
-        """Raises `JobQuarantined` where all jobs are under quarantine, after their dead letters and a status record were committed once.
+        """Raises `JobQuarantined` where all jobs are under quarantine, after their dead letters and a status
+        record were committed once.
 
-        A second writer with markers of its own commits these letters. Under the number of the batch in which the jobs failed, the
-        marker would say that the results of that batch were written.
+        A second writer with markers of its own commits these letters. Under the number of the batch in which
+        the jobs failed, the marker would say that the results of that batch were written.
         """
         quarantine = self._quarantine
         if quarantine is None or not quarantine.stops_all(self._plan):
@@ -203,11 +220,15 @@ class Committer:
         raise quarantine.to_error()
 
     def _delivery_of(self, topic: str) -> Delivery:
-        """The delivery of the job that writes the topic. Topics of the run, such as its status, are committed with the batch."""
+        """The delivery of the job that writes the topic.
+        Topics of the run, such as its status, are committed with the batch.
+        """
         return self._deliveries.get(topic, "exactly_once")
 
     def _expire(self, now: int) -> None:
-        """Removes records past their retention, once a minute. Time goes no faster here than it passes, so that a clock that jumps removes nothing."""
+        """Removes records past their retention, once a minute.
+        Time goes no faster here than it passes, so that a clock that jumps removes nothing.
+        """
         elapsed = elapsed_time() - self._started_elapsed
         now = min(now, self._started_at + elapsed)
         if now - self._last_expiry >= EXPIRE_EVERY_MS:
@@ -292,7 +313,9 @@ def _resolve_deliveries(plan: Plan) -> dict[str, Delivery]:
             first_job, delivery = deliveries.setdefault(topic, (job.name, job.delivery))
             if delivery != job.delivery:
                 raise DefinitionError(
-                    f"topic {topic!r} is written by {first_job}, delivery={delivery!r}, and by {job.name}, delivery={job.delivery!r}; a reader of the topic could rely on the weaker one only, so set the same delivery in both, or write to two topics"
+                    f"topic {topic!r} is written by {first_job}, delivery={delivery!r}, and by {job.name}, "
+                    f"delivery={job.delivery!r}; a reader of the topic could rely on the weaker one only, "
+                    "so set the same delivery in both, or write to two topics"
                 )
     return {topic: delivery for topic, (_, delivery) in deliveries.items()}
 
@@ -331,7 +354,8 @@ def _newest_on_time_end(frame: pl.DataFrame) -> int | None:
 def encode_late_rows(frame: pl.DataFrame) -> OutgoingRecords:
     """Late rows as the records that brought them, with the reason and their origin in headers.
 
-    Records are only kept for rows that may be late by the clocks of their partitions. For any other late row its columns are written as JSON.
+    Records are only kept for rows that may be late by the clocks of their partitions. For any other late row
+    its columns are written as JSON.
     """
     known = [c for c in frame.columns if not c.startswith("_") and c not in ("reason", "missed")]
     values = [

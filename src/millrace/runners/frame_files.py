@@ -1,6 +1,7 @@
 """Frames in files: Parquet, CSV and JSON lines, told apart by the name's ending.
 
-CSV knows only text, so its columns are text until `typed` reads them by the type that is wanted: a guess would make 7 of "007".
+CSV knows only text, so its columns are text until `typed` reads them by the type that is wanted: a guess
+would make 7 of "007".
 """
 
 from collections.abc import Callable, Mapping

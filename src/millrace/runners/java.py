@@ -10,7 +10,10 @@ from pathlib import Path
 from millrace.errors import ComponentMissing
 
 MIN_VERSION = 17
-REMEDY = f"install a Java {MIN_VERSION} or newer runtime (Debian: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17), or point JAVA_HOME at one"
+REMEDY = (
+    f"install a Java {MIN_VERSION} or newer runtime (Debian: apt install openjdk-17-jre-headless; macOS: "
+    "brew install openjdk@17), or point JAVA_HOME at one"
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,9 @@ class Java:
 
 
 def find() -> Java:
-    """The Java that Spark would start: JAVA_HOME's, else the one on the PATH. Raises ComponentMissing where it is absent or too old."""
+    """The Java that Spark would start: JAVA_HOME's, else the one on the PATH.
+    Raises ComponentMissing where it is absent or too old.
+    """
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if program is None or not Path(program).is_file():
@@ -59,6 +64,7 @@ def _read_version(program: str) -> str:
     if answer.returncode != 0 or match is None or not re.match(r"\d", match[1]):
         first_line = (answer.stderr or answer.stdout).strip().splitlines()[:1]
         raise ComponentMissing(
-            f"Spark needs Java, but {program} -version says {first_line[0] if first_line else 'nothing'!r}; {REMEDY}"
+            f"Spark needs Java, but {program} -version says "
+            f"{first_line[0] if first_line else 'nothing'!r}; {REMEDY}"
         )
     return match[1]

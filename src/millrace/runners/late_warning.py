@@ -1,4 +1,6 @@
-"""A run that refuses more than a few percent of its rows says so, with the watermark that would have taken them."""
+"""A run that refuses more than a few percent of its rows says so,
+with the watermark that would have taken them.
+"""
 
 from __future__ import annotations
 

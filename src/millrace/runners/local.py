@@ -121,10 +121,12 @@ def run_local(
 ) -> None:
     """Runs jobs over the log until Ctrl-C or SIGTERM, or until they have read what the log holds now.
 
-    Exactly once, like the Spark runner: a batch's range and clock are written down before it runs, its results carry its number, and its
-    state is stored last. When stopped, it finishes the batch at hand and raises KeyboardInterrupt. A job whose own code raises is stopped alone;
-    `JobQuarantined` says so at the end. Such jobs stay out of later runs until they are named in `retry`. `state_changes`: what becomes of the state of jobs that changed;
-    `restore`: a savepoint from which a new state folder starts; `take_over`: topics that another state writes become this one's.
+    Exactly once, like the Spark runner: a batch's range and clock are written down before it runs, its
+    results carry its number, and its state is stored last. When stopped, it finishes the batch at hand and
+    raises KeyboardInterrupt. A job whose own code raises is stopped alone; `JobQuarantined` says so at the
+    end. Such jobs stay out of later runs until they are named in `retry`. `state_changes`: what becomes of
+    the state of jobs that changed; `restore`: a savepoint from which a new state folder starts; `take_over`:
+    topics that another state writes become this one's.
     """
     log = open_log(settings)
     engine = Engine(jobs, slots=choose_local_slots(settings))
@@ -295,7 +297,8 @@ class _LocalRun:
                 self.quarantine.stops_all(self.engine.plan)
                 and self.committer.last_batch < self.checkpoint.batch
             ):
-                self.checkpoint.withdraw_batch()  # nothing of it is in the log, so mended jobs, or others beside them, may cut it otherwise
+                # Nothing of it is in the log, so mended jobs, or others beside them, may cut it otherwise
+                self.checkpoint.withdraw_batch()
             self.committer.check_all_quarantined()
             self.engine.states = dict(before)
             self.engine.plan = self.quarantine.pause_jobs(self.engine.plan)

@@ -15,7 +15,9 @@ _SESSION, _PARENT, _STATE = 3, 1, 0
 
 
 def die_with_parent() -> None:
-    """Asks the kernel to kill this process when its parent ends, however that ends. Linux only; elsewhere nothing happens."""
+    """Asks the kernel to kill this process when its parent ends, however that ends.
+    Linux only; elsewhere nothing happens.
+    """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -55,7 +57,9 @@ def list_tree(root: int) -> list[int]:
 
 
 def kill_trees(roots: Iterable[int], *, timeout: float) -> None:
-    """Kills processes with all their descendants, also those that have a session of their own, and returns when none is left."""
+    """Kills processes with all their descendants, also those that have a session of their own,
+    and returns when none is left.
+    """
     deadline = time.monotonic() + timeout
     targets = set(roots)
     while time.monotonic() < deadline:

@@ -40,7 +40,9 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 BATCH_ROWS = 200_000
 MAX_AHEAD_MS = 600_000
-"""How far, in milliseconds, one partition of a log may be ahead of the others; what it brings would only be kept."""
+"""How far, in milliseconds, one partition of a log may be ahead of the others;
+what it brings would only be kept.
+"""
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,10 @@ def replay(
 ) -> pl.DataFrame:
     """The panes of a job over events that are all there, in the order in which they are given.
 
-    `events`: a frame with the fields of the topic's type, `event_time` and, unless it is the same, `ingestion_time` (datetimes, whole milliseconds
-    or ISO 8601 text); a file of such rows; or a topic of the `log`. A job that reads several topics takes a mapping. `batch` cuts the work, not the results.
-    Where more than a few percent of the rows were late, a warning is logged (`millrace.replay`).
+    `events`: a frame with the fields of the topic's type, `event_time` and, unless it is the same,
+    `ingestion_time` (datetimes, whole milliseconds or ISO 8601 text); a file of such rows; or a topic of the
+    `log`. A job that reads several topics takes a mapping. `batch` cuts the work, not the results. Where more
+    than a few percent of the rows were late, a warning is logged (`millrace.replay`).
     """
     require_type("replay", job, Job, "a job; say Job('name', stream.write(topic))")
     if len(job.outputs) > 1:
@@ -85,7 +88,8 @@ def replay_all(
     engine = Engine([job])
     if engine.plan.loop_topics:
         raise DefinitionError(
-            f"job {job.name!r} feeds {', '.join(engine.plan.loop_topics)}, so its events are not all there; run it: mr.run(job, until_caught_up=True) ends when nothing goes around any more"
+            f"job {job.name!r} feeds {', '.join(engine.plan.loop_topics)}, so its events are not all there; "
+            "run it: mr.run(job, until_caught_up=True) ends when nothing goes around any more"
         )
     durations.check_whole(batch, name="batch", minimum=1)
     match events:
@@ -154,14 +158,17 @@ def check_reads(job: Job, topics: Sequence[Topic], requested: Topic | str) -> No
     known = [topic.name for topic in topics]
     if name not in known:
         raise DefinitionError(
-            f"job {job.name!r} does not read {name!r}, so nothing of it could be replayed; it reads {', '.join(known)}"
+            f"job {job.name!r} does not read {name!r}, so nothing of it could be replayed; it reads "
+            f"{', '.join(known)}"
         )
 
 
 def read_all_rows(
     engine: Engine, events: ReplayInput, log: LogAddress | None
 ) -> dict[TopicPartition, pl.DataFrame]:
-    """All rows by topic and partition, as the log's codec gives them; the engine learns how many partitions there are."""
+    """All rows by topic and partition, as the log's codec gives them;
+    the engine learns how many partitions there are.
+    """
     if isinstance(events, Topic | str):
         check_reads(engine.plan.jobs[0], engine.plan.topics, events)
         with closing(_open_source_log(log)) as source_log:
@@ -201,7 +208,8 @@ def _frames_by_topic(
     if not isinstance(events, Mapping):
         if len(topics) > 1:
             raise DefinitionError(
-                f"the job reads {', '.join(topic.name for topic in topics)}; give events for each of them in a mapping"
+                f"the job reads {', '.join(topic.name for topic in topics)}; give events for "
+                "each of them in a mapping"
             )
         events = {topics[0].name: events}
     events = {
@@ -210,7 +218,8 @@ def _frames_by_topic(
     }
     if missing := [topic.name for topic in topics if topic.name not in events]:
         raise DefinitionError(
-            f"the job reads {', '.join(missing)}, but events are given only for {', '.join(events) or 'nothing'}"
+            f"the job reads {', '.join(missing)}, but events are given only for "
+            f"{', '.join(events) or 'nothing'}"
         )
     return {topic.name: _load_rows(topic, events[topic.name]) for topic in topics}
 
@@ -299,14 +308,16 @@ def _load_rows(topic: Topic, events: Events) -> pl.DataFrame:
     frame = events if isinstance(events, pl.DataFrame) else frame_files.read(events)
     if "event_time" not in frame.columns:
         raise InputError(
-            f"the events have no column event_time (a datetime, or whole milliseconds), so they have no place in time; they have {', '.join(frame.columns)}"
+            "the events have no column event_time (a datetime, or whole milliseconds), so they have no "
+            f"place in time; they have {', '.join(frame.columns)}"
         )
     if "ingestion_time" not in frame.columns:
         frame = frame.with_columns(pl.col("event_time").alias("ingestion_time"))
     missing = [column for column in topic.schema if column not in frame.columns]
     if missing:
         raise InputError(
-            f"the events lack {', '.join(missing)} of {topic.type.__name__}; they have {', '.join(frame.columns)}"
+            f"the events lack {', '.join(missing)} of {topic.type.__name__}; they have "
+            f"{', '.join(frame.columns)}"
         )
     if isinstance(events, Path) and events.suffix == ".csv":
         types: dict[str, pl.DataType] = {**topic.schema, **graph.TIME_COLUMNS}
@@ -317,7 +328,8 @@ def _load_rows(topic: Topic, events: Events) -> pl.DataFrame:
     for column in fields:
         if column.name in event_values.row_decoder(topic.type).required and column.null_count():
             raise InputError(
-                f"column {column.name!r} is null in row {column.is_null().arg_max()}, and the field must have a value; fill or remove such rows, or declare it optional (`... | None`)"
+                f"column {column.name!r} is null in row {column.is_null().arg_max()}, and the field must "
+                "have a value; fill or remove such rows, or declare it optional (`... | None`)"
             )
     times = [timestamps.to_millis(frame[name]) for name in ("event_time", "ingestion_time")]
     for time in times:

@@ -1,6 +1,8 @@
-"""Ctrl-C, SIGTERM and a terminal that is closed, as something to ask for between two steps, instead of an exception anywhere.
+"""Ctrl-C, SIGTERM and a terminal that is closed, as something to ask for between two steps, instead of an
+exception anywhere.
 
-The first signal lets the batch at hand finish. The second one ends it: the run goes on from its last complete batch when it is started again.
+The first signal lets the batch at hand finish. The second one ends it: the run goes on from its last complete
+batch when it is started again.
 """
 
 import contextlib
@@ -19,9 +21,11 @@ _log = logging.getLogger("millrace.run")
 
 @contextlib.contextmanager
 def stop_signals(describe_work: Callable[[], str] | None = None) -> Iterator[threading.Event]:
-    """An event that these signals set; only where this thread may say so, elsewhere it stays unset. `nohup` keeps its meaning.
+    """An event that these signals set; only where this thread may say so, elsewhere it stays unset. `nohup`
+    keeps its meaning.
 
-    The second signal raises KeyboardInterrupt, the third one ends the process. `at_work`: what to name when the first one has not been obeyed for a while.
+    The second signal raises KeyboardInterrupt, the third one ends the process. `at_work`: what to name when
+    the first one has not been obeyed for a while.
     """
     stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -55,7 +59,8 @@ def stop_signals(describe_work: Callable[[], str] | None = None) -> Iterator[thr
 def _remind(describe_work: Callable[[], str], finished: threading.Event) -> None:
     if not finished.wait(REMIND_AFTER):
         _log.warning(
-            "told to stop %.0f s ago, but %s is still at work on its batch; Ctrl-C (or SIGTERM) once more ends the batch, and nothing is lost",
+            "told to stop %.0f s ago, but %s is still at work on its batch; Ctrl-C (or SIGTERM) once more "
+            "ends the batch, and nothing is lost",
             REMIND_AFTER,
             describe_work(),
         )

@@ -1,27 +1,31 @@
 """How many slots a run has, and on Spark which shuffle partition works on which slot.
 
-A slot is a range of the 128 key groups, and holds the state of the keys in them. One core at a time works on a slot, so slots are how
-keyed work is spread over cores. Three rules choose them:
+A slot is a range of the 128 key groups, and holds the state of the keys in them. One core at a time works on
+a slot, so slots are how keyed work is spread over cores. Three rules choose them:
 
-1. What the settings say (`run.slots`, `spark.partitions`) counts. On Spark an existing state folder keeps what it has otherwise.
+1. What the settings say (`run.slots`, `spark.partitions`) counts. On Spark an existing state folder keeps
+   what it has otherwise.
 2. The local runner is one process: 1 slot.
-3. Spark has as many partitions as cores, and 2 slots in each, so that `spark.partitions` may double later and no task is without work.
-   On one or two cores, a job that changes keys on the way has 1 slot: each change of key is a stage of Spark's otherwise, with a
-   shuffle and a state store of its own, and on two cores that costs more than the second core gains. The other core is busy anyway, with
-   the source, the JVM and the broker.
+3. Spark has as many partitions as cores, and 2 slots in each, so that `spark.partitions` may double later and
+   no task is without work. On one or two cores, a job that changes keys on the way has 1 slot: each change of
+   key is a stage of Spark's otherwise, with a shuffle and a state store of its own, and on two cores that
+   costs more than the second core gains. The other core is busy anyway, with the source, the JVM and the
+   broker.
 
 Example: `local[4]`, nothing set.        4 partitions, 8 slots
-         `local[4]`, run.slots = 2       2 partitions, 2 slots: a partition without a slot would be an empty task in each batch
+         `local[4]`, run.slots = 2       2 partitions, 2 slots: a partition without a slot would be
+                                         an empty task in each batch
          `local[2]`, two changes of key  1 partition, 1 slot
          `local[2]`, one change of key   2 partitions, 4 slots
 
-Spark shuffles by its own hash of a column, so that column holds a label for each slot, chosen so that the hash spreads slots evenly.
+Spark shuffles by its own hash of a column, so that column holds a label for each slot, chosen so that the
+hash spreads slots evenly.
 
 Example: 4 slots over 2 partitions. Slot `i` is to land in partition `i % 2`. Labels are tried from 0 on:
 
     label            0    1    2    3    4
     hash mod 2       1    1    0    1    0
-    taken by slot    1    3    0    -    2      label 3 lands in partition 1, whose slots have their labels already
+    taken by slot    1    3    0    -    2      label 3 lands in partition 1, which has its labels
 
 State in a checkpoint is found by these labels, so they never change.
 """
@@ -57,7 +61,9 @@ def choose_local_slots(settings: Settings) -> int:
 def choose_spark_layout(
     settings: Settings, identity: Identity | None, *, cores: int, depth: int
 ) -> SlotLayout:
-    """The slots and partitions of a run on Spark. `identity`: of its state, if it has any; `depth`: how often keys change."""
+    """The slots and partitions of a run on Spark.
+    `identity`: of its state, if it has any; `depth`: how often keys change.
+    """
     partitions, slots = settings.spark.partitions, settings.run.slots
     if identity is not None:
         return SlotLayout(slots or identity.slots, partitions or identity.partitions)
@@ -68,7 +74,9 @@ def choose_spark_layout(
 
 
 def make_slot_labels(slots: int, partitions: int) -> tuple[int, ...]:
-    """A label for each slot; slot `i` lands in partition `i % partitions`, so that no task gets more slots than another."""
+    """A label for each slot; slot `i` lands in partition `i % partitions`,
+    so that no task gets more slots than another.
+    """
     labels: dict[int, int] = {}
     waiting = {
         remainder: [slot for slot in range(slots) if slot % partitions == remainder]
@@ -85,7 +93,9 @@ def make_slot_labels(slots: int, partitions: int) -> tuple[int, ...]:
 
 
 def murmur3(value: int, seed: int = 42) -> int:
-    """Spark's hash of an `int` column, by which it shuffles (modulo the number of partitions, never negative)."""
+    """Spark's hash of an `int` column, by which it shuffles (modulo the number
+    of partitions, never negative).
+    """
     k = _rotate(((value & _WORD) * 0xCC9E2D51) & _WORD, 15) * 0x1B873593 & _WORD
     h = (_rotate(seed ^ k, 13) * 5 + 0xE6546B64) & _WORD
     h ^= 4

@@ -1,7 +1,7 @@
 """Says when a watermark stands still though events come, which partition holds it back, and what to do.
 
-A run that has read events and written nothing says so too: when it ends, and when nothing has come for a while. A user who tries a first program
-with a few events sees no result otherwise, and no reason.
+A run that has read events and written nothing says so too: when it ends, and when nothing has come for a
+while. A user who tries a first program with a few events sees no result otherwise, and no reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _log = logging.getLogger("millrace.run")
 
 @dataclass
 class StalledWatermarkMonitor:
-    """Watches the watermark of each operator. Batches only come while events do, so a watermark that does not move is held back."""
+    """Watches the watermark of each operator.
+    Batches only come while events do, so a watermark that does not move is held back.
+    """
 
     clock: Callable[[], float]
     quiet_seconds: float = WARN_AFTER

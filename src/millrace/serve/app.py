@@ -126,7 +126,9 @@ async def view(request: Request) -> Response:
 
 
 def _choose_rows(rows: pl.DataFrame, definition: View, params: QueryParams) -> pl.DataFrame:
-    """The rows that `cell`, `box` and `top` leave, ordered by cell or, with `top`, by the view's first value."""
+    """The rows that `cell`, `box` and `top` leave, ordered by cell or, with `top`,
+    by the view's first value.
+    """
     if "cell" in params:
         rows = rows.filter(pl.col("cell").is_in(params.getlist("cell")))
     if "box" in params:

@@ -5,8 +5,8 @@
     script.watermark("30s")
     assert [pane["count"] for pane in script.panes()] == [1]
 
-The job's own watermarks are replaced by the script's: a time before which nothing is expected is true once the script says it. With
-`Script(..., watermarks="own")` they stay, and move with the events.
+The job's own watermarks are replaced by the script's: a time before which nothing is expected is true once
+the script says it. With `Script(..., watermarks="own")` they stay, and move with the events.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class BatchResult:
     written: Mapping[str, list[Row]]
     """The rows written to each topic."""
     late: Mapping[str, list[Row]]
-    """The refused rows of each job: `topic`, `partition`, `offset`, `reason`, `missed` (the number of windows)."""
+    """The refused rows of each job: `topic`, `partition`, `offset`, `reason`,
+    `missed` (the number of windows).
+    """
 
 
 class Backend(Protocol):
@@ -191,7 +193,8 @@ class Script:
         """
         if looping := loop_topics(jobs):
             raise DefinitionError(
-                f"what goes around through {', '.join(sorted(looping))} is not a script; test such a job by mr.run(job, until_caught_up=True) on a log of its own"
+                f"what goes around through {', '.join(sorted(looping))} is not a script; test such a job by "
+                "mr.run(job, until_caught_up=True) on a log of its own"
             )
         self._topics = {read.topic.name: read.topic for job in jobs for read in reads(job)}
         self._partitions = dict.fromkeys(self._topics, partitions)
@@ -229,7 +232,8 @@ class Script:
             values = {**row}
             if "event_time" not in values:
                 raise DefinitionError(
-                    f"event {row!r} has no event_time, so it has no place in any window; add it in milliseconds"
+                    f"event {row!r} has no event_time, so it has no place in any "
+                    "window; add it in milliseconds"
                 )
             at = _to_millis("event_time", values.pop("event_time"), row)
             ingested = _to_millis("ingestion_time", values.pop("ingestion_time", max(at, self._now)), row)
@@ -242,7 +246,8 @@ class Script:
         """No event earlier than `at` is expected any more, in one topic and partition or in all."""
         if self._has_own_watermarks:
             raise DefinitionError(
-                f"watermark({at!r}): the jobs keep their own watermarks here, so only events move them; use Script(...) alone"
+                f"watermark({at!r}): the jobs keep their own watermarks here, so only events move them; use "
+                "Script(...) alone"
             )
         names = list(self._topics) if topic is None else [self._topic(topic)]
         watermark = durations.parse_millis(at, name="at")
@@ -304,11 +309,13 @@ class Script:
         unknown = values.keys() - schema.keys()
         if unknown:
             raise DefinitionError(
-                f"event {given!r}: {topic} has no field {min(unknown)!r}; it has {', '.join(self._topics[topic].schema)}"
+                f"event {given!r}: {topic} has no field {min(unknown)!r}; it has "
+                f"{', '.join(self._topics[topic].schema)}"
             )
         if not 0 <= partition < self._partitions[topic]:
             raise DefinitionError(
-                f"partition={partition}: {topic} has {self._partitions[topic]}; say more with Script(..., partitions=)"
+                f"partition={partition}: {topic} has {self._partitions[topic]}; say more with "
+                "Script(..., partitions=)"
             )
         values = self._convert(topic, values, given)
         empty: Row = {name: [] if isinstance(dtype, pl.List) else None for name, dtype in schema.items()}

@@ -33,13 +33,16 @@ FinalStops: TypeAlias = Callable[[str, int], FinalStop | None]
 
 
 def final_stops(source: str | FinalStops) -> FinalStops:
-    """A lookup of final stops, from a folder of GTFS files, a URL with {route} and {direction}, or a function."""
+    """A lookup of final stops, from a folder of GTFS files,
+    a URL with {route} and {direction}, or a function.
+    """
     if callable(source):
         return source
     if source.startswith(("http://", "https://")):
         if "{route}" not in source or "{direction}" not in source:
             raise DefinitionError(
-                f"stops={source!r} does not say where the route goes; write {{route}} and {{direction}} into the URL"
+                f"stops={source!r} does not say where the route goes; write {{route}} and "
+                "{direction} into the URL"
             )
         return FinalStopService(source)
     load_final_stops(Path(source))
@@ -47,7 +50,9 @@ def final_stops(source: str | FinalStops) -> FinalStops:
 
 
 class GtfsFinalStops:
-    """Final stops from GTFS files, which a process reads once. It is a class, not a closure, so that it is pickled by name."""
+    """Final stops from GTFS files, which a process reads once.
+    It is a class, not a closure, so that it is pickled by name.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -59,14 +64,17 @@ class GtfsFinalStops:
 
 @lru_cache(maxsize=8)
 def load_final_stops(folder: Path) -> dict[tuple[str, int], FinalStop]:
-    """All final stops of a GTFS feed: by route and direction (GTFS's `direction_id` is 0 or 1, ours 1 or 2)."""
+    """All final stops of a GTFS feed: by route and direction (GTFS's
+    `direction_id` is 0 or 1, ours 1 or 2).
+    """
     try:
         trips = _read_table(folder / "trips.txt", ["route_id", "direction_id", "trip_id"])
         stop_times = _read_table(folder / "stop_times.txt", ["trip_id", "stop_sequence", "stop_id"])
         stops = _read_table(folder / "stops.txt", ["stop_id", "stop_lat", "stop_lon"])
     except (OSError, pl.exceptions.PolarsError) as error:
         raise DefinitionError(
-            f"stops={str(folder)!r} holds no GTFS feed ({str(error).splitlines()[0]}); name a folder with trips.txt, stop_times.txt and stops.txt"
+            f"stops={str(folder)!r} holds no GTFS feed ({str(error).splitlines()[0]}); name a folder with "
+            "trips.txt, stop_times.txt and stops.txt"
         ) from error
     last = (
         stop_times.with_columns(pl.col("stop_sequence").cast(pl.Int64))
@@ -94,7 +102,9 @@ def _read_table(path: Path, columns: list[str]) -> pl.DataFrame:
 
 
 class FinalStopService:
-    """Final stops from a service: `GET` of the URL answers `{"final_stop": …, "stop_latitude": …, "stop_longitude": …}`, or 404 for an unknown route."""
+    """Final stops from a service: `GET` of the URL answers `{"final_stop": …, "stop_latitude": …,
+    "stop_longitude": …}`, or 404 for an unknown route.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url

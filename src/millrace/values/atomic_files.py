@@ -1,12 +1,14 @@
 """Files that are replaced as a whole: a reader sees the old content or the new one, whenever the writer dies.
 
-The new content goes into a draft beside the file, which is then renamed over it; a rename is atomic. A durable file also survives a power
-failure: the draft is on disk before it is renamed, and the folder, which holds the name, is on disk when the call returns.
+The new content goes into a draft beside the file, which is then renamed over it; a rename is atomic. A
+durable file also survives a power failure: the draft is on disk before it is renamed, and the folder, which
+holds the name, is on disk when the call returns.
 
 Example: a run writes `identity.json` and is killed.
 
-    killed while the draft is written     `identity.json` is the old one; `.identity.json.draft` is overwritten by the next writer
-    power fails after the rename          durable: the new one. Not durable: the name may lead to an empty file
+    killed while the draft is written    `identity.json` is the old one; `.identity.json.draft` is overwritten
+                                         by the next writer
+    power fails after the rename         durable: the new one; else the name may lead to an empty file
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ def write_file(path: Path, content: bytes, *, durable: bool) -> None:
 
 @contextmanager
 def replace_file(path: Path, *, durable: bool) -> Iterator[Path]:
-    """Yields the draft for the body to write, then puts it in the file's place. Where the body raises, the file stays as it was."""
+    """Yields the draft for the body to write, then puts it in the file's place.
+    Where the body raises, the file stays as it was.
+    """
     draft = path.with_name(f".{path.name}.draft")
     try:
         yield draft

@@ -1,8 +1,8 @@
 """Errors of wrong calls of the public API: one line each, whatever failed inside.
 
-Likely mistakes are checked where the argument is used, with value and remedy. This module is the last resort for the rest: an error of
-Python or polars that a wrong argument causes somewhere inside becomes a `DefinitionError` that names the call, with the error as its
-cause.
+Likely mistakes are checked where the argument is used, with value and remedy. This module is the last resort
+for the rest: an error of Python or polars that a wrong argument causes somewhere inside becomes a
+`DefinitionError` that names the call, with the error as its cause.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class NoSuchMethod(DefinitionError, AttributeError):
 
 
 class UserCodeExit(RuntimeError):
-    """Stands for a BaseException of user code, such as `sys.exit()` or a panic of a Rust library, which must not end the caller."""
+    """Stands for a BaseException of user code, such as `sys.exit()` or a panic of a Rust library,
+    which must not end the caller.
+    """
 
 
 def to_ordinary_error(error: BaseException) -> UserCodeExit:
@@ -42,7 +44,9 @@ def to_ordinary_error(error: BaseException) -> UserCodeExit:
 
 @contextmanager
 def ordinary_errors() -> Iterator[None]:
-    """Surrounds user code: what it raises becomes an ordinary error, except KeyboardInterrupt, which the user causes."""
+    """Surrounds user code: what it raises becomes an ordinary error,
+    except KeyboardInterrupt, which the user causes.
+    """
     try:
         yield
     except (Exception, KeyboardInterrupt, GeneratorExit):
@@ -136,5 +140,7 @@ def _format_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
 
 
 def _is_usage_error(error: Exception) -> bool:
-    """Whether it is an error that wrong arguments cause; those of the machine (memory, files, warnings) stay what they are."""
+    """Whether it is an error that wrong arguments cause; those of the machine (memory, files,
+    warnings) stay what they are.
+    """
     return not isinstance(error, MemoryError | OSError | Warning)

@@ -1,10 +1,11 @@
 """The internal columns: the only place where their names are written.
 
-Internal columns begin with an underscore, so they cannot collide with a user's columns and are dropped before rows leave a job.
-Each has one meaning. `tests/test_columns.py` fails where another module writes such a name as a string, or where two
-constants have the same name.
+Internal columns begin with an underscore, so they cannot collide with a user's columns and are dropped before
+rows leave a job. Each has one meaning. `tests/test_columns.py` fails where another module writes such a name
+as a string, or where two constants have the same name.
 
-Example, the row that a bus reported at 10:00:07 and that was the eighth record of partition 2, as it enters the engine:
+Example, the row that a bus reported at 10:00:07 and that was the eighth record of partition 2, as it enters
+the engine:
 
     event_time  vehicle_id  _t        _src  _off  _part  _clock    _ahead
     10:00:07    22/817      10:00:07  512   7     2      10:00:09  false
@@ -19,11 +20,15 @@ SOURCE = "_src"
 OFFSET = "_off"
 """Offset of the record in its partition; the last word in the order of rows."""
 PAIR = OFFSET
-"""Of a pane: which new value takes the place of which old one. It rides through stateless steps as offsets do, in the same column."""
+"""Of a pane: which new value takes the place of which old one.
+It rides through stateless steps as offsets do, in the same column.
+"""
 PARTITION = "_part"
 """Partition that the row was read from."""
 CLOCK = "_clock"
-"""Clock of the partition as it stood at the row; before routing one per kind of watermark, with a number behind it."""
+"""Clock of the partition as it stood at the row;
+before routing one per kind of watermark, with a number behind it.
+"""
 WATERMARK = "_w"
 """Watermark of the row's own partition as it stood at the row; null: none yet."""
 INGESTED = "_ingested"
@@ -59,7 +64,9 @@ ROW_COUNT = "_rows"
 WINDOW_TIME = "_at"
 """Time by which a row is assigned to windows: its event time, or the clock."""
 WINDOW_INPUT = "_place"
-"""What else decides a row's windows: an offset, a value whose changes cut windows, or whether it is the last of its window."""
+"""What else decides a row's windows: an offset, a value whose changes cut windows,
+or whether it is the last of its window.
+"""
 START = "_start"
 """Start of a window."""
 END = "_end"

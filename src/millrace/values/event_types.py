@@ -36,7 +36,9 @@ def is_event_type(kind: object) -> bool:
 
 @lru_cache(maxsize=512)
 def descriptor(kind: type) -> Descriptor:
-    """The protobuf descriptor of a type. Fields of a dataclass are numbered in order, so new fields belong at the end."""
+    """The protobuf descriptor of a type.
+    Fields of a dataclass are numbered in order, so new fields belong at the end.
+    """
     if issubclass(kind, message.Message):
         return typing.cast("Descriptor", kind.DESCRIPTOR)
     file = descriptor_pb2.FileDescriptorProto(
@@ -64,14 +66,18 @@ def columns(kind: type) -> pl.Schema:
 
 
 def ptars_config() -> Any:
-    """The one configuration with which ptars maps messages to Arrow. Milliseconds do not overflow before the year 292 million."""
+    """The one configuration with which ptars maps messages to Arrow.
+    Milliseconds do not overflow before the year 292 million.
+    """
     import ptars
 
     return ptars.PtarsConfig(timestamp_unit="ms", duration_unit="ms", time_unit="ms", enum_repr="string")
 
 
 def signature(kind: type) -> str:
-    """The fields of a dataclass as text, to detect reordering; empty for protobuf classes, whose fields have numbers."""
+    """The fields of a dataclass as text, to detect reordering; empty for protobuf classes,
+    whose fields have numbers.
+    """
     if _is_message(kind):
         return ""
     return ", ".join(f"{field.name}: {_type_name(field)}" for field in descriptor(kind).fields)
@@ -156,7 +162,8 @@ def _type_name(field: FieldDescriptor) -> str:
 def _refuse_recursion(message_descriptor: Descriptor, outer: tuple[str, ...]) -> None:
     if message_descriptor.full_name in outer:
         raise DefinitionError(
-            f"{outer[0]} contains {message_descriptor.full_name} in itself, so it has no fixed columns; leave that field out"
+            f"{outer[0]} contains {message_descriptor.full_name} in itself, so it has no fixed columns; "
+            "leave that field out"
         )
     for field in message_descriptor.fields:
         if field.message_type is not None:

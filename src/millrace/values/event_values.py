@@ -1,4 +1,5 @@
-"""Converts values from outside to the column types of a topic: by a msgspec type made from the topic, and exact checks.
+"""Converts values from outside to the column types of a topic: by a msgspec type made from the topic, and
+exact checks.
 
 A value that does not fit is refused with the name of its column. Nothing is truncated, guessed or dropped.
 """
@@ -21,7 +22,9 @@ Check: TypeAlias = Callable[[Any], Any]
 """Converts a value that is not None to its column type; raises ValueError with the reason."""
 
 _MAX_EXACT_FLOAT = 2**53
-"""Below this, every whole number is a float. From here on a float may differ from the number that was written."""
+"""Below this, every whole number is a float.
+From here on a float may differ from the number that was written.
+"""
 
 
 class InvalidValue(Exception):
@@ -60,7 +63,9 @@ class RowDecoder:
         self._decode = msgspec.json.Decoder(self.type).decode
 
     def decode(self, line: bytes) -> Any:
-        """The row in a JSON object. Raises InvalidValue, or the error of the decoder where it is not JSON in UTF-8."""
+        """The row in a JSON object.
+        Raises InvalidValue, or the error of the decoder where it is not JSON in UTF-8.
+        """
         if not line.isascii():
             line.decode()  # msgspec does not check values that it skips
         try:
@@ -264,7 +269,8 @@ def _check_integer(value: Any, minimum: int, maximum: int) -> int:
         raise ValueError(f"{_short_repr(value)} is not a whole number")
     if type(value) is float and abs(value) >= _MAX_EXACT_FLOAT:
         raise ValueError(
-            f"{_short_repr(value)} is too large to be exact with a point or an exponent; write it in digits alone"
+            f"{_short_repr(value)} is too large to be exact with a point or an exponent; "
+            "write it in digits alone"
         )
     whole = int(value)
     if not minimum <= whole <= maximum:

@@ -1,7 +1,8 @@
 """Columns and expressions as users write them: names, lists and polars expressions become one flat list.
 
-Batches may be cut anywhere, so an expression must be elementwise: the sum of `amount` over one batch of three rows differs from the
-sums over two batches of them. Expressions that look across rows are refused when the job is defined.
+Batches may be cut anywhere, so an expression must be elementwise: the sum of `amount` over one batch of three
+rows differs from the sums over two batches of them. Expressions that look across rows are refused when the
+job is defined.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ DType: TypeAlias = pl.DataType | type
 IntoExpr: TypeAlias = str | pl.Expr
 _CONSTANT_TYPES = (bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal)
 _REMEDY = (
-    "use an operator that keeps state: .window(...).group_by(...).aggregate(...) for sums, counts, ranks and unique values, "
-    ".match(...) or .process(...) for earlier rows, .deduplicate(...) for copies; "
-    "a function given to map_batches needs is_elementwise=True"
+    "use an operator that keeps state: .window(...).group_by(...).aggregate(...) for sums, counts, ranks "
+    "and unique values, .match(...) or .process(...) for earlier rows, .deduplicate(...) for copies; a "
+    "function given to map_batches needs is_elementwise=True"
 )
 
 
@@ -58,7 +59,8 @@ def to_conditions(method: str, arguments: Iterable[Any], equalities: Mapping[str
     for name, value in equalities.items():
         if not isinstance(value, _CONSTANT_TYPES):
             raise DefinitionError(
-                f"{method}({name}={value!r}): only plain values can be compared this way; give an expression without a name"
+                f"{method}({name}={value!r}): only plain values can be compared this way; give an "
+                "expression without a name"
             )
     arguments = flatten(arguments)
     for argument in arguments:
@@ -94,16 +96,18 @@ def check_elementwise(description: str, exprs: Iterable[pl.Expr], schema: Mappin
     for expr in exprs:
         if not is_elementwise(expr, schema):
             raise DefinitionError(
-                f"{description}: {_short_text(expr)} looks across rows, so its value would depend on how batches are cut; {_REMEDY}"
+                f"{description}: {_short_text(expr)} looks across rows, so its value would depend on how "
+                f"batches are cut; {_REMEDY}"
             )
 
 
 def is_elementwise(expr: pl.Expr, schema: Mapping[str, Any]) -> bool:
     """Whether the value for a row depends on that row alone.
 
-    The optimizer of polars knows: it moves a filter before an expression only if the expression does not depend on other rows. So the
-    plan of the expression followed by a filter tells. (`Expr.meta.is_row_separable` looks only at the outermost function: it considers
-    `x - x.mean()` separable.)
+    The optimizer of polars knows: it moves a filter before an expression only if the expression does not
+    depend on other rows. So the plan of the expression followed by a filter tells.
+    (`Expr.meta.is_row_separable` looks only at the outermost function: it considers `x - x.mean()`
+    separable.)
     """
     if _has_constant_aggregate(str(expr)):
         return False
@@ -140,7 +144,8 @@ def _to_expression(method: str, argument: Any, name: str) -> pl.Expr:
     if hasattr(argument, "then") and hasattr(argument, "when"):
         return _to_expression(method, argument.otherwise(None), name)
     raise DefinitionError(
-        f"{method}({name}{_short_text(argument)}) is not a column; use its name, or a polars expression such as pl.col('speed') * 3.6"
+        f"{method}({name}{_short_text(argument)}) is not a column; use its name, or a polars expression "
+        "such as pl.col('speed') * 3.6"
     )
 
 
@@ -153,7 +158,9 @@ def _short_text(value: object) -> str:
 def build_select(
     exprs: Sequence[pl.Expr], names: frozenset[str], carried: frozenset[str], internal: Collection[str]
 ) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """A step that selects expressions (`names` are their columns) and `carried` columns. `pl.all()` excludes `internal` columns."""
+    """A step that selects expressions (`names` are their columns) and `carried` columns.
+    `pl.all()` excludes `internal` columns.
+    """
 
     def select(frame: pl.DataFrame) -> pl.DataFrame:
         carried_names = [column for column in frame.columns if column in carried and column not in names]
@@ -184,7 +191,9 @@ def build_with_columns(
 
 
 def check_event_times(step: Callable[[pl.DataFrame], Any], text: str) -> Callable[[pl.DataFrame], Any]:
-    """Checks the result of a step that may change `event_time`: a row without it would silently be in no window."""
+    """Checks the result of a step that may change `event_time`:
+    a row without it would silently be in no window.
+    """
 
     def checked_step(frame: pl.DataFrame) -> Any:
         result = step(frame)
@@ -194,7 +203,8 @@ def check_event_times(step: Callable[[pl.DataFrame], Any], text: str) -> Callabl
             and (nulls := result["event_time"].null_count())
         ):
             raise InputError(
-                f"{text}: {nulls} rows have no event_time, so they belong to no window; filter them out or fill it"
+                f"{text}: {nulls} rows have no event_time, so they belong to no window; "
+                "filter them out or fill it"
             )
         return result
 
@@ -202,9 +212,11 @@ def check_event_times(step: Callable[[pl.DataFrame], Any], text: str) -> Callabl
 
 
 def mix_bits(numbers: pl.Expr) -> pl.Expr:
-    """Hashes of numbers (the finalizer of splitmix64): each bit depends on all bits, so any remainder is spread evenly.
+    """Hashes of numbers (the finalizer of splitmix64): each bit depends on all bits, so any remainder is
+    spread evenly.
 
-    Times are often whole seconds or minutes. As multiples of 1,000 or 60,000 they would leave most buckets empty.
+    Times are often whole seconds or minutes. As multiples of 1,000 or 60,000 they would leave most buckets
+    empty.
     """
     bits = numbers.cast(pl.Int64).reinterpret(signed=False)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

@@ -1,8 +1,8 @@
 """Converts the results of user functions to columns of their declared types: exactly, or they are refused.
 
-A frame made from rows loses values silently: in an Int64 column polars turns 3.7 into 3, and 2**63 into null. So results of functions
-that become columns (`flat_map`, `lookup`, structs that a processor emits) are converted here. A conversion that keeps the value is
-allowed: 3.0 and "3" become the whole number 3.
+A frame made from rows loses values silently: in an Int64 column polars turns 3.7 into 3, and 2**63 into null.
+So results of functions that become columns (`flat_map`, `lookup`, structs that a processor emits) are
+converted here. A conversion that keeps the value is allowed: 3.0 and "3" become the whole number 3.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Stored state depends on it, and so do the partitions of topics written before ke
 
     hash of 8 bytes w        mix(w ^ SEED)
     hash of bytes            h = SEED ^ length
-                             for each little-endian 8-byte word w (the last one padded with zeros): h = mix(h ^ w)
+                             for each little-endian 8-byte word w (the last padded with zeros): h = mix(h ^ w)
                              mix(h)
     hash of several columns  h = SEED; for each column's hash c: h = mix(h ^ c)
     mix(h)                   h ^= h >> 33; h *= A; h ^= h >> 29; h *= B; h ^= h >> 32        (modulo 2**64)
@@ -94,7 +94,8 @@ def hash_series(series: pl.Series) -> Hashes:
         )
     else:
         raise DefinitionError(
-            f"a key of type {dtype} is not supported; use text, whole numbers, booleans, times, or make text of it"
+            f"a key of type {dtype} is not supported; use text, whole numbers, booleans, "
+            "times, or make text of it"
         )
     hashes = _mix(words ^ _SEED)
     if series.null_count():

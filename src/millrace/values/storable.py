@@ -19,7 +19,8 @@ def check_storable(value: T, name: str) -> T:
     if isinstance(value, dict):
         return {check_storable(key, name): check_storable(item, name) for key, item in value.items()}  # type: ignore[return-value]  # as above
     raise DefinitionError(
-        f"{name}: {value!r} is {type(value).__name__}, which would not come back from storage as it was; keep {STORABLE_TYPES}"
+        f"{name}: {value!r} is {type(value).__name__}, which would not come back from storage as it was; "
+        f"keep {STORABLE_TYPES}"
     )
 
 

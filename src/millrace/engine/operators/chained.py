@@ -1,11 +1,15 @@
-"""Aggregation over panes: values and retractions come in, so that late rows upstream correct what was shown downstream.
+"""Aggregation over panes: values and retractions come in, so that late rows upstream correct what was shown
+downstream.
 
-What is kept is a bag of rows per key and window, each with a weight: how often it was added less how often it was taken
-back. Rows of weight 0 are gone. Where all aggregates are sums, the sums are kept in place of the rows.
+What is kept is a bag of rows per key and window, each with a weight: how often it was added less how often it
+was taken back. Rows of weight 0 are gone. Where all aggregates are sums, the sums are kept in place of the
+rows.
 
-Invariant: the bag holds what the operators before this one show at this moment, whatever they showed in between.
+Invariant: the bag holds what the operators before this one show at this moment, whatever they showed in
+between.
 
-Example, vehicles counted per cell, one window. Vehicle v was last seen in cell A, then a late row moves it to B:
+Example, vehicles counted per cell, one window. Vehicle v was last seen in cell A, then a late row moves it to
+B:
 
     batch  comes in            bag of A   bag of B   shown
     1      + v in A            v: 1       -          A: 1
@@ -34,7 +38,9 @@ from millrace.values.columns import END, OFFSET, PARTIAL_ROWS, ROW_TIME, SOURCE,
 
 @dataclass(frozen=True, eq=False)
 class ChainedOperator:
-    """The operator of a later aggregation. Its state is a bag of rows per key and window, or their sums where those suffice."""
+    """The operator of a later aggregation.
+    Its state is a bag of rows per key and window, or their sums where those suffice.
+    """
 
     operator: Operator
 
@@ -81,7 +87,9 @@ class ChainedOperator:
         return min(known) if old_watermark is None else max(old_watermark, min(known))
 
     def _net_rows(self, blocks: list[Block]) -> pl.DataFrame:
-        """What the batch's changes come to: rows with their weight, those that cancel left out; as sums, where sums suffice."""
+        """What the batch's changes come to: rows with their weight, those that cancel left out;
+        as sums, where sums suffice.
+        """
         frames = [self._assign_windows(block.frame) for block in blocks]
         if not frames:
             return self._empty_rows
@@ -205,7 +213,9 @@ class ChainedOperator:
     def _pane_values(
         self, timing: str, previous_rows: pl.DataFrame, new_rows: pl.DataFrame, counters: pl.DataFrame
     ) -> PaneValues:
-        """The values of the groups that are due, now and as they were shown. Before its window ended a group was shown only if counted."""
+        """The values of the groups that are due, now and as they were shown.
+        Before its window ended a group was shown only if counted.
+        """
         current = self._values(pl.concat([previous_rows, new_rows]))
         if timing == "late":
             return PaneValues(self.operator, current, self._values(previous_rows), timing)
@@ -221,7 +231,9 @@ class ChainedOperator:
     def _select_due(
         self, timing: str, stored_rows: pl.DataFrame, net_rows: pl.DataFrame, low: int, high: int
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """What was and what came of the groups to show: those touched; on time, all. Another windowing than that of the panes shows nothing early."""
+        """What was and what came of the groups to show: those touched; on time, all.
+        Another windowing than that of the panes shows nothing early.
+        """
         node = self.operator.aggregation
         if timing == "early" and not node.same_window:
             return stored_rows.clear(), net_rows.clear()

@@ -1,12 +1,14 @@
-"""The contract of operators: a batch in, a result out. `operators/registry.py` names the operator for each kind of node.
+"""The contract of operators: a batch in, a result out. `operators/registry.py` names the operator for each
+kind of node.
 
 No operator inherits from another. What several of them do is in parts that they are composed of:
 
-    part                      what it does                                        used by
-    ordered_rows.OrderedRows  judges rows, lets them wait, releases them in order  everything that takes rows in order
-    keyed_table.KeyedTable    keeps the newest version of each key                 matches, ordered windows, processors, tables
-    emit.WindowShape          keys and columns of windows and of their panes       aggregations
-    lateness                  says which rows are late                             everything over rows
+    part                      what it does                                     used by
+    ordered_rows.OrderedRows  judges rows, keeps them, releases them in order  what takes rows in order
+    keyed_table.KeyedTable    keeps the newest version of each key             matches, ordered windows,
+                                                                               processors, tables
+    emit.WindowShape          keys and columns of windows and of their panes   aggregations
+    lateness                  says which rows are late                         everything over rows
 """
 
 from __future__ import annotations
@@ -43,14 +45,18 @@ class OperatorResult:
     dead_letters: pl.DataFrame | None = None
     """Records that the operator cannot understand, as dead letters."""
     rows: Mapping[int, pl.DataFrame] = field(default_factory=dict)
-    """Rows that go on as rows, by the edge they came by; `_clock` is the watermark at each (null: none that could refuse it)."""
+    """Rows that go on as rows, by the edge they came by; `_clock` is the watermark at each (null:
+    none that could refuse it).
+    """
 
 
 class StageOperator(Protocol):
     """An operator of the engine: pure, with all that it remembers in `state`."""
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """One batch: `blocks` are those addressed to the operator, `body` is the batch's clock and progress."""
+        """One batch: `blocks` are those addressed to the operator,
+        `body` is the batch's clock and progress.
+        """
 
 
 def empty_changes(node: graph.Operation) -> pl.DataFrame:

@@ -1,21 +1,25 @@
 """Operator `deduplicate`: drops rows that repeat an earlier row of the same key.
 
-A row is a duplicate if a row with equal identity columns was emitted less than `within` before it, in event time. The
-operator remembers identity and event time of each emitted row until the watermark has passed `event_time + within`.
+A row is a duplicate if a row with equal identity columns was emitted less than `within` before it, in event
+time. The operator remembers identity and event time of each emitted row until the watermark has passed
+`event_time + within`.
 
 There are two modes:
 
-* Immediate: `event_time` is part of the identity, so copies have equal times and the order of arrival does not matter.
-  Rows are emitted in the batch that brings them.
+* Immediate: `event_time` is part of the identity, so copies have equal times and the order of arrival does
+  not matter. Rows are emitted in the batch that brings them.
 * Ordered: the first row in event-time order wins, so rows wait until the watermark has passed them.
 
 Example, ordered, within 10 s, rows of one key with equal identity:
 
     event time   0 s    4 s    9 s    12 s    13 s    25 s
-    emitted      yes    no     no     yes     no      yes     12 s is 10 s or more after 0 s; 13 s is not after 12 s
+    emitted      yes    no     no     yes     no      yes
 
-Rows that arrive after their identity may have been forgotten are late: nobody can tell any more whether they are
-duplicates. Rows stay rows: each goes on with the watermark at it, by which operators that follow judge it.
+12 s is 10 s or more after 0 s, so it is emitted; 13 s is not 10 s after 12 s.
+
+Rows that arrive after their identity may have been forgotten are late: nobody can tell any more whether they
+are duplicates. Rows stay rows: each goes on with the watermark at it, by which operators that follow judge
+it.
 """
 
 from __future__ import annotations
@@ -70,7 +74,9 @@ class DeduplicateOperator:
         return list(dict.fromkeys([*self.node.identity_columns, "event_time"]))
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """One batch: judge rows, release those in order, emit the first of each kind, forget what is too old."""
+        """One batch: judge rows, release those in order,
+        emit the first of each kind, forget what is too old.
+        """
         operator_id = self.operator.id
         saved = state.values.get(operator_id) or {"progress": None, "time": BEFORE_ALL}
         progress = BatchProgress.of(self.operator, body, saved["progress"])
@@ -159,8 +165,9 @@ class DeduplicateOperator:
     def _drop_within(self, rows: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
         """The first row of each kind, then the first that is at least `within` later, and so on.
 
-        Each pass of the loop settles one row of each kind. Copies come in pairs in practice, so one or two passes are
-        usual. A long burst of copies goes in one pass: all of it lies within reach of the row emitted before it.
+        Each pass of the loop settles one row of each kind. Copies come in pairs in practice, so one or two
+        passes are usual. A long burst of copies goes in one pass: all of it lies within reach of the row
+        emitted before it.
         """
         identity, time = self.node.identity_columns, pl.col("event_time")
         last_emitted = seen.group_by(identity).agg(time.max().alias(LAST_EMITTED))

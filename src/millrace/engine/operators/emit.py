@@ -1,7 +1,9 @@
-"""From values of windows to panes: numbers them, says what they replace, and shapes what is shown and what travels on.
+"""From values of windows to panes: numbers them, says what they replace, and shapes what is shown and what
+travels on.
 
-A pane that is shown again has a higher `index`, and comes after the retraction of the value before it (`op` "-"), with
-which it shares `PAIR`. Topics get every pane; operators that follow get only what changed, since an equal value changes nothing.
+A pane that is shown again has a higher `index`, and comes after the retraction of the value before it (`op`
+"-"), with which it shares `PAIR`. Topics get every pane; operators that follow get only what changed, since
+an equal value changes nothing.
 
 Example, one key and window, `retracting` panes:
 
@@ -10,9 +12,9 @@ Example, one key and window, `retracting` panes:
     2      3              5           - 3 (index 1), + 5 (index 1)       - 3, + 5
     3      5              5           - 5 (index 2), + 5 (index 2)       nothing
 
-With `accumulating` panes the retractions of batches 2 and 3 are dropped when the panes leave the job, since a new value
-takes the place of the old one (`drop_replaced_retractions`). Numbers are remembered only from the second pane on: a group
-that has a value and no number has had exactly its pane on time.
+With `accumulating` panes the retractions of batches 2 and 3 are dropped when the panes leave the job, since a
+new value takes the place of the old one (`drop_replaced_retractions`). Numbers are remembered only from the
+second pane on: a group that has a value and no number has had exactly its pane on time.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ class WindowShape:
         return tuple(self.group_columns[len(self.partials.keys) :])
 
     def mask_added_aggregates(self, since: Mapping[str, int]) -> list[pl.Expr]:
-        """Aggregates that were added later, as null in windows that had begun by then: they would hold only what came since."""
+        """Aggregates that were added later, as null in windows that had begun by then:
+        they would hold only what came since.
+        """
         sliced = self.operator.aggregation.windowing.sliced_window
         start = pl.col(END) - sliced.size if sliced else pl.col(START)
         names = [name for name in since if name in self.operator.aggregation.aggregates]
@@ -111,7 +115,8 @@ def group_columns_of(operator: Operator) -> list[str]:
 class PaneValues:
     """The values of one batch's panes, before they are numbered.
 
-    `new` and `old` have key columns, `_end` and aggregates: the values now, and those shown before. A group in `old` alone is withdrawn.
+    `new` and `old` have key columns, `_end` and aggregates: the values now, and those shown before. A group
+    in `old` alone is withdrawn.
     """
 
     operator: Operator
@@ -127,7 +132,9 @@ class PaneValues:
 
 @dataclass(frozen=True)
 class EmittedPanes:
-    """Panes to show, changes to pass on, and how many panes each group has had by now, where that must be remembered."""
+    """Panes to show, changes to pass on, and how many panes each group has had by now,
+    where that must be remembered.
+    """
 
     panes: pl.DataFrame
     changes: pl.DataFrame
@@ -137,7 +144,8 @@ class EmittedPanes:
 def number_panes(values: PaneValues, counters: pl.DataFrame, watermark: int) -> EmittedPanes:
     """Numbers panes and shapes them.
 
-    `numbers` counts the panes shown so far; a group that has a value in `old` but no number has had exactly its on-time pane.
+    `numbers` counts the panes shown so far; a group that has a value in `old` but no number has had exactly
+    its on-time pane.
     """
     builder = _PaneBuilder(values.operator, values.timing, watermark)
     if counters.is_empty() and (values.previous is None or values.previous.is_empty()):
@@ -179,7 +187,9 @@ def _number_refinements(
 
 
 def drop_replaced_retractions(rows: pl.DataFrame, accumulation: panes.Accumulation) -> pl.DataFrame:
-    """What leaves a job, after the stateless steps: with accumulating panes, an old value is taken back only where no new one takes its place."""
+    """What leaves a job, after the stateless steps: with accumulating panes, an old value is taken back only
+    where no new one takes its place.
+    """
     additions = rows.filter(pl.col("op") == panes.ADD)
     if accumulation == "accumulating" and additions.height < rows.height:
         retractions = rows.filter(pl.col("op") == panes.RETRACT)
@@ -188,7 +198,9 @@ def drop_replaced_retractions(rows: pl.DataFrame, accumulation: panes.Accumulati
 
 
 def net_changes(rows: pl.DataFrame) -> pl.DataFrame:
-    """What leaves a job where a pane stands for many rows: those that are new, and those that no longer hold, each as often as it is."""
+    """What leaves a job where a pane stands for many rows: those that are new,
+    and those that no longer hold, each as often as it is.
+    """
     rows = rows.filter(
         pl.col(PAIR) >= 0
     )  # what is taken back of windows that are no more comes with their successor here
@@ -212,7 +224,9 @@ def net_changes(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pair_with_previous(values: PaneValues, previous: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
-    """Each group with its value now (`_new`), the one shown before (`_had`, columns `_was_…`), whether they are the `_same`, and its numbers."""
+    """Each group with its value now (`_new`), the one shown before (`_had`, columns `_was_…`), whether they
+    are the `_same`, and its numbers.
+    """
     group, names = values.group, list(values.operator.aggregation.aggregates)
     before = previous.lazy().select(
         *group,

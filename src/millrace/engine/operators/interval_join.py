@@ -1,12 +1,15 @@
 """Operator `interval_join`: pairs of rows with the same key whose times are not far apart.
 
-Rows of both sides are kept until no partner can come any more (`_until`): a left row at `t` until the watermark is
-`t + upper`, a right row until it is past `t - lower`. A row that none has met by then is shown alone, where the join asks.
+Rows of both sides are kept until no partner can come any more (`_until`): a left row at `t` until the
+watermark is `t + upper`, a right row until it is past `t - lower`. A row that none has met by then is shown
+alone, where the join asks.
 
 Example, within ("-1s", "5s"), a left row at 10 s:
 
     right row at   8 s   9 s   14 s   15 s
-    pair           no    yes   yes    no     15 s is not less than 10 s + 5 s; at a watermark of 15 s the left row goes
+    pair           no    yes   yes    no
+
+15 s is not less than 10 s + 5 s, so at a watermark of 15 s the left row goes.
 """
 
 from __future__ import annotations
@@ -39,12 +42,16 @@ LEFT, RIGHT = SIDE_COLUMNS
 ROWS, MATCHED = "rows", "met"
 """State tables: the rows of both sides, and which of them have met a partner."""
 ROW_ID = (SOURCE, OFFSET, COPY_NUMBER)
-"""With the key, what tells rows apart in every slot: where they come from, and which of those that a step made of one row."""
+"""With the key, what tells rows apart in every slot: where they come from,
+and which of those that a step made of one row.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class IntervalJoinOperator:
-    """Joins rows of two sides by their times. Pairs are shown as soon as both rows are there, rows without a partner when none can come."""
+    """Joins rows of two sides by their times.
+    Pairs are shown as soon as both rows are there, rows without a partner when none can come.
+    """
 
     operator: Operator
     node: IntervalJoin
@@ -71,7 +78,9 @@ class IntervalJoinOperator:
         return self._empty_rows.select(*self.node.keys, *ROW_ID, EXPIRES_AT)
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """One batch: judge rows, join them with those that are kept and with each other, show rows that no partner can meet any more."""
+        """One batch: judge rows, join them with those that are kept and with each other, show rows that no
+        partner can meet any more.
+        """
         operator_id = self.operator.id
         saved = state.values.get(operator_id) or {"progress": None, "time": BEFORE_ALL}
         progress = BatchProgress.of(self.operator, body, saved["progress"])
@@ -100,7 +109,9 @@ class IntervalJoinOperator:
         )
 
     def _output_watermark(self, progress: BatchProgress) -> int | None:
-        """How far what follows may go: rows without a partner are shown late, by as much as their partner might have been."""
+        """How far what follows may go: rows without a partner are shown late,
+        by as much as their partner might have been.
+        """
         watermark = progress.after.low_watermark
         return watermark if watermark is None or progress.is_ended else watermark - self.node.output_delay
 
@@ -150,7 +161,9 @@ class IntervalJoinOperator:
         ).unique() if self.node.is_outer else self._empty_matched
 
     def _pair_sides(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
-        """The rows of the left side in one frame beside those of the right side in another, within the bounds."""
+        """The rows of the left side in one frame beside those of the right side
+        in another, within the bounds.
+        """
         left_rows = left.filter(pl.col(LEFT).is_not_null()).drop(RIGHT)
         right_rows = right.filter(pl.col(RIGHT).is_not_null()).drop(LEFT)
         distance = pl.col(PARTNER_TIME) - pl.col(ROW_TIME)

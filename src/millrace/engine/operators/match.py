@@ -1,7 +1,8 @@
-"""Operator `match`: finds sequences of events. Of a key the partial matches are kept, as bytes, until the bound of the pattern ends them.
+"""Operator `match`: finds sequences of events. Of a key the partial matches are kept, as bytes, until the
+bound of the pattern ends them.
 
-Rows are taken in order (`ordered_rows.py`). The matcher follows every beginning (`patterns/cep/matcher.py`); patterns
-that are regular have an operator that keeps rows instead (`match_contiguous.py`).
+Rows are taken in order (`ordered_rows.py`). The matcher follows every beginning (`patterns/cep/matcher.py`);
+patterns that are regular have an operator that keeps rows instead (`match_contiguous.py`).
 
 Example, `a` followed by `b` within 60 s, one key:
 
@@ -9,7 +10,7 @@ Example, `a` followed by `b` within 60 s, one key:
     a at 10 s    a@10                       -
     c at 20 s    a@10                       -                      passed over: the link is relaxed
     b at 30 s    a@10                       match a@10, b@30       further matches of a@10 may follow
-    watermark 70 s   none                   -                      a@10 can have no more: 70 - 10 is not less than 60
+    watermark 70 s   none                   -                      a@10 ends: 70 - 10 is not less than 60
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class MatchOperator:
         return bytes_table(self.operator, PARTIAL_MATCHES)
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """One batch: judge rows, release those in order, follow all beginnings, show the matches that are certain."""
+        """One batch: judge rows, release those in order, follow all beginnings,
+        show the matches that are certain.
+        """
         batch = self.rows.take(state, body, blocks)
         state, table = batch.state, self.partial_matches
         rows = self.matcher.prepare_rows(batch.sorted(self.matcher.schema.to_frame(), ORDER))
@@ -81,7 +84,9 @@ class MatchOperator:
     def _changed_partial_matches(
         self, result: MatcherResult, expiries: dict[Key, int], version: int
     ) -> pl.DataFrame:
-        """What changed; a key of which nothing is left has a tombstone until what was kept of it would have expired."""
+        """What changed; a key of which nothing is left has a tombstone until what was
+        kept of it would have expired.
+        """
         rows = [
             (
                 *key,
@@ -115,7 +120,9 @@ def whole_rows(node: graph.Operation) -> list[str]:
 
 
 def bytes_table(operator: Operator, name: str) -> KeyedTable:
-    """A table of bytes by key: `_due`, when time alone changes something, and `_until`, when nothing of it matters any more."""
+    """A table of bytes by key: `_due`, when time alone changes something, and `_until`,
+    when nothing of it matters any more.
+    """
     keys, schema = operator.node.keys, operator.node.inputs[0].schema
     columns = {DUE: pl.Int64(), EXPIRES_AT: pl.Int64(), KEY_STATE: pl.Binary(), STATE_VERSION: pl.Int64()}
     empty = pl.Schema({**{key: schema[key] for key in keys}, **columns}).to_frame()

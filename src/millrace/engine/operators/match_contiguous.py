@@ -1,8 +1,9 @@
-"""Operator `match` for regular patterns: of a key the newest rows are kept, as columns, and all beginnings are followed at once.
+"""Operator `match` for regular patterns: of a key the newest rows are kept, as columns, and all beginnings
+are followed at once.
 
-A pattern is regular if what a row does to a match depends on the row alone (`patterns/cep/contiguous.py` says which are).
-Then no partial match has to be stored: those that are open can be found again from the rows that they began with. A
-batch writes the rows of the keys that it touched; the newest version of a key counts.
+A pattern is regular if what a row does to a match depends on the row alone (`patterns/cep/contiguous.py` says
+which are). Then no partial match has to be stored: those that are open can be found again from the rows that
+they began with. A batch writes the rows of the keys that it touched; the newest version of a key counts.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class ContiguousMatchOperator:
         )
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """One batch: judge rows, release those in order, follow all beginnings, show the matches that are certain."""
+        """One batch: judge rows, release those in order, follow all beginnings,
+        show the matches that are certain.
+        """
         batch = self.rows.take(state, body, blocks)
         state, table, schema = batch.state, self.kept_rows, self.matcher.schema
         rows = batch.sorted(schema.to_frame(), ORDER).select(list(schema))
@@ -79,7 +82,9 @@ class ContiguousMatchOperator:
         )
 
     def _changed_rows(self, stored: pl.DataFrame, kept: pl.DataFrame, version: int) -> pl.DataFrame:
-        """What is kept now; a key of which nothing is left has a tombstone until what was kept of it would have expired."""
+        """What is kept now; a key of which nothing is left has a tombstone until what was
+        kept of it would have expired.
+        """
         keys, version_column = list(self.node.keys), pl.lit(version, pl.Int64).alias(STATE_VERSION)
         removed = stored.join(kept.select(keys).unique(), on=keys, how="anti", nulls_equal=True).unique(keys)
         tombstones = removed.select(

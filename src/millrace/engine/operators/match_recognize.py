@@ -1,4 +1,5 @@
-"""Operator `match_recognize`: row patterns of SQL. Of a key the rows are kept that a match may still take, as bytes, until the bound ends them.
+"""Operator `match_recognize`: row patterns of SQL. Of a key the rows are kept that a match may still take, as
+bytes, until the bound ends them.
 
 Rows are taken in order (`ordered_rows.py`); the search is in `patterns/sql/matcher.py`.
 """
@@ -79,7 +80,9 @@ class MatchRecognizeOperator:
         return batch.result(state, number_pairs(panes, self.node.schema))
 
     def _due_and_expiry(self, partition: SqlPartition | None, expiry: int) -> tuple[int, int]:
-        """When time decides about the row at which the search stands; and when the newest row is too old for any match."""
+        """When time decides about the row at which the search stands;
+        and when the newest row is too old for any match.
+        """
         if partition is None:
             return END_OF_STREAM, expiry
         time_index, span = list(self.matcher.compiled.schema).index(TIME), self.node.row_pattern.span or 0

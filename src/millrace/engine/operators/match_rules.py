@@ -1,8 +1,9 @@
 """Operator `match_rules`: patterns that come and go while the job runs, as rows of a topic of rules.
 
-Each rule is a pattern with partial matches of its own. A rule is ordered among the rows by its event time: it sees the
-rows after it, up to the rule of the same name that replaces or withdraws it. That takes its partial matches with it, and
-no others. A rule is not trusted: one that cannot be read, is one too many, or fails is a dead letter, and not an error.
+Each rule is a pattern with partial matches of its own. A rule is ordered among the rows by its event time: it
+sees the rows after it, up to the rule of the same name that replaces or withdraws it. That takes its partial
+matches with it, and no others. A rule is not trusted: one that cannot be read, is one too many, or fails is a
+dead letter, and not an error.
 
 Example, rows at 1 to 6 s, rule `r` at 2 s, another `r` at 5 s:
 
@@ -121,7 +122,9 @@ class MatchRulesOperator:
         )
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """One batch: refuse invalid rules and those beyond the limit, judge rows, follow every rule over the rows of its time."""
+        """One batch: refuse invalid rules and those beyond the limit, judge rows,
+        follow every rule over the rows of its time.
+        """
         blocks, names, excess = self._limit_rules(state, blocks)
         batch = self.rows.take(state, body, blocks, self._judge)
         outcome = self._follow_rules(batch)
@@ -210,7 +213,8 @@ class MatchRulesOperator:
                         _dead_letters(
                             refused,
                             block,
-                            f"there are {MAX_RULES} rules already; withdraw some (an empty pattern), then send it again",
+                            f"there are {MAX_RULES} rules already; withdraw some (an empty pattern), then "
+                            "send it again",
                         )
                     )
                     block = block.with_frame(rules.filter(pl.Series(fits, dtype=pl.Boolean)))  # noqa: PLW2901
@@ -262,7 +266,10 @@ class MatchRulesOperator:
                 None,
                 rule_interval.rule.encode(),
                 _original_record(rule_interval),
-                f"the rule {rule_interval.rule!r} was withdrawn: {reason}; matches that it had begun are given up",
+                (
+                    f"the rule {rule_interval.rule!r} was withdrawn: {reason}; matches that "
+                    "it had begun are given up"
+                ),
             )
             for rule_interval, reason in failed
         ]
@@ -332,7 +339,9 @@ class MatchRulesOperator:
         expiries: dict[Key, int],
         version: int,
     ) -> pl.DataFrame:
-        """What changed; a key of which nothing is left has a tombstone until what was kept of it would have expired."""
+        """What changed; a key of which nothing is left has a tombstone until what was
+        kept of it would have expired.
+        """
         span = matcher.pattern.span or 0
         rows = []
         for key, matches in result.changed.items():

@@ -11,7 +11,9 @@ from millrace.windows import Counted, Delta, WindowFn
 
 @dataclass
 class KeyWindow:
-    """How far a key has come: which rows a window may still show, how many came since the last one, and what differences are measured from."""
+    """How far a key has come: which rows a window may still show, how many came since the last one, and what
+    differences are measured from.
+    """
 
     rows: list[int]
     rows_since: int
@@ -21,7 +23,9 @@ class KeyWindow:
 def cut_windows(
     window: WindowFn, key_window: KeyWindow, values: Sequence[Any], new: range
 ) -> list[list[int]]:
-    """The windows that are full once the rows numbered `new` have come, each as the numbers of its rows; `values` is what they say of windows."""
+    """The windows that are full once the rows numbered `new` have come, each as the numbers of its rows;
+    `values` is what they say of windows.
+    """
     match window:
         case Counted(size=size, every=every):
             return _cut_by_count(size, every, key_window, new)

@@ -1,7 +1,7 @@
 """Windows that the rows themselves cut: so many rows, a change of a value, a mark.
 
-Rows are taken in order (`ordered_rows.py`). What is kept of a key is its rows that a window may still show, and how far
-it has come; where windows are cut says `ordered_cuts.py`.
+Rows are taken in order (`ordered_rows.py`). What is kept of a key is its rows that a window may still show,
+and how far it has come; where windows are cut says `ordered_cuts.py`.
 
 Example, `counted(3, every=2)`, rows of one key at 1, 2, 3, 4, 5 s:
 
@@ -126,7 +126,9 @@ class OrderedWindowsOperator:
         )
 
     def _sort_rows(self, stored: pl.DataFrame, fresh: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """All rows at hand, key by key: first those kept, then the new ones; and for each key where they lie."""
+        """All rows at hand, key by key: first those kept, then the new ones;
+        and for each key where they lie.
+        """
         keys = self.partials.keys
         kept = (
             stored.select(*keys, KEPT_ROWS)

@@ -44,7 +44,9 @@ class Partials:
 
     @cached_property
     def latest_order_columns(self) -> list[str]:
-        """Where the latest value is all that is asked for, the columns that say which one that is; else none."""
+        """Where the latest value is all that is asked for,
+        the columns that say which one that is; else none.
+        """
         aggregates = list(self.node.aggregates.items())
         return [
             f"{name}.{c}"
@@ -167,7 +169,9 @@ class Partials:
 
 
 def _is_in_read_order(rows: pl.DataFrame) -> bool:
-    """Whether rows come in the order in which they were read, so that only their times have to be sorted: that takes half as long."""
+    """Whether rows come in the order in which they were read,
+    so that only their times have to be sorted: that takes half as long.
+    """
     source, offset = (pl.col(column).diff() for column in ORDER[1:])
     return bool(rows.select(((source > 0) | ((source == 0) & (offset > 0))).all()).item())
 

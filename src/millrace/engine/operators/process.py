@@ -1,8 +1,10 @@
-"""Operator `process`: a user's own code per key, with state and timers. Only keys that something happens to are read and written.
+"""Operator `process`: a user's own code per key, with state and timers. Only keys that something happens to
+are read and written.
 
-What is kept of a key is its state and timers, as bytes. When time alone concerns a key stands in tables of their own
-(`timers` by event time, `alarms` by processing time), so that nobody looks through all keys for those that are due. What
-all keys share (`everywhere`) is the same in every slot. In which order a processor is called says `process_calls.py`.
+What is kept of a key is its state and timers, as bytes. When time alone concerns a key stands in tables of
+their own (`timers` by event time, `alarms` by processing time), so that nobody looks through all keys for
+those that are due. What all keys share (`everywhere`) is the same in every slot. In which order a processor
+is called says `process_calls.py`.
 
 Example, a processor that sets a timer 10 s after each row, one key:
 
@@ -65,7 +67,9 @@ class ProcessOperator:
 
     @cached_property
     def states(self) -> KeyedTable:
-        """What is kept of a key: `_ends`, when nothing is left of it; `_until`, when nothing is left of any version of it."""
+        """What is kept of a key: `_ends`, when nothing is left of it; `_until`,
+        when nothing is left of any version of it.
+        """
         schema = self.node.inputs[0].schema
         columns = {
             EXPIRES_AT: pl.Int64(),
@@ -77,7 +81,9 @@ class ProcessOperator:
         return KeyedTable(self.operator.id, STATES, self.node.keys, empty, value=KEY_STATE, until=EXPIRES_AT)
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """One batch: judge rows, release those in order, call the processor with them and with timers, keep what it changed."""
+        """One batch: judge rows, release those in order,
+        call the processor with them and with timers, keep what it changed.
+        """
         saved = state.values.get(self.operator.id) or NEVER_RUN
         progress = BatchProgress.of(self.operator, body, saved["progress"])
         watermark = min(progress.watermark, END_OF_STREAM)
@@ -196,9 +202,11 @@ class ProcessOperator:
     def _changed_states(
         self, calls: ProcessorCalls, expiries: dict[Key, int], version: int
     ) -> tuple[pl.DataFrame, int]:
-        """New versions of the keys that were called for, and how many of them are kept only to hide older versions.
+        """New versions of the keys that were called for, and how many of them are kept only to hide older
+        versions.
 
-        A version is kept no shorter than those before it would be: else an older one would come back when it expires.
+        A version is kept no shorter than those before it would be: else an older one would come back when it
+        expires.
         """
         rows, deleted_keys = [], 0
         for key in calls.touched_keys:
@@ -246,7 +254,8 @@ class ProcessOperator:
         ]:
             if values.keys() != {*value_columns}:
                 raise DefinitionError(
-                    f"{type(self.node.processor).__name__} emits {', '.join(values) or 'nothing'} of {key} to {output!r}, which has the columns {', '.join(value_columns)}"
+                    f"{type(self.node.processor).__name__} emits {', '.join(values) or 'nothing'} of {key} "
+                    f"to {output!r}, which has the columns {', '.join(value_columns)}"
                 )
         columns |= {
             name: _column_values(name, [values[name] for _, _, values in emissions], schema[name])
@@ -263,7 +272,9 @@ class ProcessOperator:
 
 
 def _column_values(name: str, values: list[Any], dtype: Any) -> Any:
-    """The values of a column; polars cuts those inside of structs, and makes infinity of what 32 bits do not hold."""
+    """The values of a column; polars cuts those inside of structs,
+    and makes infinity of what 32 bits do not hold.
+    """
     return (
         function_results.to_series(name, values, dtype)
         if dtype.is_nested() or dtype == pl.Float32

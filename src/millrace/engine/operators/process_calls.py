@@ -1,4 +1,6 @@
-"""The calls of a processor in one batch: rows, broadcast rows and timers of all keys of a slot, in order of event time."""
+"""The calls of a processor in one batch: rows,
+broadcast rows and timers of all keys of a slot, in order of event time.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class ProcessorCalls:
     _push_count: int = 0
 
     def run(self, rows: pl.DataFrame | None, broadcasts: pl.DataFrame | None) -> None:
-        """Rows in order, each after the timers of its key up to its time; broadcast rows before others of their time, after the timers of all keys; then the other timers, and those of the clock."""
+        """Rows in order, each after the timers of its key up to its time; broadcast rows before others of
+        their time, after the timers of all keys; then the other timers, and those of the clock.
+        """
         timers_before = {
             key: (dict(state.timers), dict(state.clock_timers)) for key, state in self.states.items()
         }
@@ -106,7 +110,9 @@ class ProcessorCalls:
             self._call(key, at, timer=name, time_domain="event")
 
     def _fire_remaining(self) -> None:
-        """Time passes up to the watermark. At the end of the stream those timers fire that wait, and not what they set: that could go on for ever."""
+        """Time passes up to the watermark. At the end of the stream those timers fire that wait, and not what
+        they set: that could go on for ever.
+        """
         if self.watermark < END_OF_STREAM:
             self._fire_until(self.watermark)
             return

@@ -1,4 +1,6 @@
-"""What is kept of a key, as bytes and back: msgpack, which holds plain values and nothing that could be run."""
+"""What is kept of a key, as bytes and back: msgpack,
+which holds plain values and nothing that could be run.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def load(data: bytes) -> KeyState:
     version, cells, timers, alarms, at = msgspec.msgpack.decode(data)
     if version != VERSION:
         raise ValueError(
-            f"cells of version {version}, but this is version {VERSION}; go on with the version that wrote it, or compute results anew (millrace backfill)"
+            f"cells of version {version}, but this is version {VERSION}; go on with the version that wrote "
+            "it, or compute results anew (millrace backfill)"
         )
     return KeyState({name: _decode_cell(*cell) for name, cell in cells.items()}, timers, alarms, at)
 

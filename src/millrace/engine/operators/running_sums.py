@@ -1,21 +1,25 @@
-"""Long windows with a short slide, by sums that move along: a window is the one before it, plus what comes in, less what goes out.
+"""Long windows with a short slide, by sums that move along: a window is the one before it, plus what comes
+in, less what goes out.
 
-Made of its slices, each pane of an hour every second would cost 3,600 of them. Made so, it costs what changes. That takes
-aggregates that are sums of whole numbers; floats without a place in those are listed window by window (`odd`), they are rare.
+Made of its slices, each pane of an hour every second would cost 3,600 of them. Made so, it costs what
+changes. That takes aggregates that are sums of whole numbers; floats without a place in those are listed
+window by window (`odd`), they are rare.
 
-Invariant: between batches, `sums` of a key is what the last complete window holds of it. Windows that end later are found by
-moving: at the end `e`, the slices of the last `every` before `e` come in, and those of the last `every` before `e - size` go out.
+Invariant: between batches, `sums` of a key is what the last complete window holds of it. Windows that end
+later are found by moving: at the end `e`, the slices of the last `every` before `e` come in, and those of the
+last `every` before `e - size` go out.
 
-Example, windows of 4 s every 1 s, one key with the slices 0 s: 5, 2 s: 1, 3 s: 7. The watermark moves from 4 s to 6 s:
+Example, windows of 4 s every 1 s, one key with the slices 0 s: 5, 2 s: 1, 3 s: 7. The watermark moves from 4
+s to 6 s:
 
     window     comes in   goes out     sum
     [0, 4)                             13    kept in `sums` since the last batch
     [1, 5)     -          slice 0: 5   8
     [2, 6)     -          -            8     slice 1 is empty
 
-So a batch reads the slices that leave, and those that were stored before their window came (`coming`), and no others. A
-late row for a window that is complete is added to `sums` as well, if that window is the last one; the windows that it
-corrects are made anew of their slices (`late_windows`).
+So a batch reads the slices that leave, and those that were stored before their window came (`coming`), and no
+others. A late row for a window that is complete is added to `sums` as well, if that window is the last one;
+the windows that it corrects are made anew of their slices (`late_windows`).
 """
 
 from __future__ import annotations
@@ -61,7 +65,9 @@ class SumChanges:
 
 @dataclass(frozen=True, eq=False)
 class RunningSums:
-    """The windows of an operator, made by running sums. Between batches the sums of the last complete window are kept, by key."""
+    """The windows of an operator, made by running sums.
+    Between batches the sums of the last complete window are kept, by key.
+    """
 
     grid: Grid
     partials: Partials
@@ -105,7 +111,9 @@ class RunningSums:
         )
 
     def last_complete_end(self, watermark: int | None, slices: pl.DataFrame) -> int:
-        """The end of the last window that is complete; at the end of the stream, of the last that has rows."""
+        """The end of the last window that is complete; at the end of the stream,
+        of the last that has rows.
+        """
         if watermark is None:
             return BEFORE_ALL
         if watermark < END_OF_STREAM:
@@ -153,7 +161,9 @@ class RunningSums:
     def write(
         self, state: SlotState, operator_id: str, changes: SumChanges | None, new: pl.DataFrame
     ) -> SlotState:
-        """With what later batches need: the sums, and the slices that have not come in yet, or are summed window by window."""
+        """With what later batches need: the sums, and the slices that have not come in yet,
+        or are summed window by window.
+        """
         last = BEFORE_ALL if changes is None else changes.last_end
         if changes is not None:
             sums = self.total(pl.concat([changes.late_sums, changes.changes.select(self.empty_sums.columns)]))
@@ -212,7 +222,9 @@ class RunningSums:
         *,
         from_nothing: bool = False,
     ) -> pl.DataFrame:
-        """What comes in and goes out at each `_end` after `low` up to `high`; `from_nothing`: slices that windows up to `low` hold come in first."""
+        """What comes in and goes out at each `_end` after `low` up to `high`; `from_nothing`: slices that
+        windows up to `low` hold come in first.
+        """
         before, size, every = (
             self.last_complete_end(low, leaving_slices),
             self.grid.window.size,
@@ -239,7 +251,9 @@ class RunningSums:
     def _to_results(
         self, base: pl.DataFrame, changes: pl.DataFrame, exceptional: pl.DataFrame, low: int | None, high: int
     ) -> pl.DataFrame:
-        """The aggregates of each key and window that ends after `low`, up to `high`; `base`: the sums of the window before those."""
+        """The aggregates of each key and window that ends after `low`, up to `high`; `base`:
+        the sums of the window before those.
+        """
         keys, every = self.partials.keys, self.grid.window.every
         first_sums = base.with_columns(
             pl.lit(self.last_complete_end(low, exceptional) + every, pl.Int64).alias(END)

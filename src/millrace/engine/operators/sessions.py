@@ -1,19 +1,20 @@
 """Sessions, and all windows that grow into each other: which windows of a key become one.
 
-A row begins as a session of its own, `[time, time + gap)`. Sessions of one key that overlap or touch are one, from the
-first start to the last end. So a row may extend a session, and a row between two sessions makes one of both.
+A row begins as a session of its own, `[time, time + gap)`. Sessions of one key that overlap or touch are one,
+from the first start to the last end. So a row may extend a session, and a row between two sessions makes one
+of both.
 
 Example, a gap of 10 s; cells are what is stored of a key and window:
 
     row at   its own window   sessions of the key after it
     100 s    [100, 110)       [100, 110)
     115 s    [115, 125)       [100, 110)  [115, 125)
-    107 s    [107, 117)       [100, 125)               touches both: the two cells merge, their panes are taken back
+    107 s    [107, 117)       [100, 125)               touches both: they merge, their panes are taken back
     125 s    [125, 135)       [100, 135)               the ends touch: 125 s is the end of the session
 
-Invariant: stored sessions of a key are apart from each other. So it suffices to merge the rows of a batch with the
-sessions of their keys, once and in any order: the result is the same as of one row after the other. Which rows are late
-does depend on the order, and is decided in `lateness.py`, one row after the other.
+Invariant: stored sessions of a key are apart from each other. So it suffices to merge the rows of a batch
+with the sessions of their keys, once and in any order: the result is the same as of one row after the other.
+Which rows are late does depend on the order, and is decided in `lateness.py`, one row after the other.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class GrownWindows:
     rows: pl.DataFrame
     """The rows, with `_start` and `_end` of the window that each is part of."""
     merged_from: pl.DataFrame
-    """Key, `_start` and `_end` of stored windows, with the window that each has become part of: `_from`, `_to`."""
+    """Key, `_start` and `_end` of stored windows,
+    with the window that each has become part of: `_from`, `_to`.
+    """
 
     @cached_property
     def moved_windows(self) -> pl.DataFrame:
@@ -46,7 +49,9 @@ class GrownWindows:
 
 
 def grow_windows(rows: pl.DataFrame, stored: pl.DataFrame, keys: list[str], window: WindowFn) -> GrownWindows:
-    """Merges the windows of rows (`_row`, `_start`, `_end`) with the stored ones of their keys (`_start`, `_end`)."""
+    """Merges the windows of rows (`_row`, `_start`,
+    `_end`) with the stored ones of their keys (`_start`, `_end`).
+    """
     reachable = stored.join(rows.select(keys).unique(), on=keys, how="semi", nulls_equal=True)
     no_row = pl.lit(None, pl.UInt32).alias(ROW_INDEX)
     both = pl.concat(
@@ -66,7 +71,9 @@ def grow_windows(rows: pl.DataFrame, stored: pl.DataFrame, keys: list[str], wind
 
 
 def merge_windows(windows: pl.DataFrame, keys: list[str], window: WindowFn) -> pl.DataFrame:
-    """Windows of many keys (`_start`, `_end`), each with the window that it becomes part of (`_from`, `_to`)."""
+    """Windows of many keys (`_start`, `_end`),
+    each with the window that it becomes part of (`_from`, `_to`).
+    """
     if not isinstance(window, Sessions):
         return _merge_by_user(windows, keys, window)
     ordered = windows.sort(*keys, START)

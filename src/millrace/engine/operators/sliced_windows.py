@@ -1,8 +1,10 @@
-"""Fixed and sliding windows that fire by the watermark, from slices: one partial per key and slice, shared by all windows that cover it.
+"""Fixed and sliding windows that fire by the watermark, from slices: one partial per key and slice, shared by
+all windows that cover it.
 
-Windows of 30 s every 5 s overlap sixfold. A row is not put into six windows, but into the one slice of 5 s that it falls
-into; a window is made of its six slices when it fires. `_slice` is where the slice starts, `_from` the end of the first
-window that takes these rows: a late row may be in time for the later windows of its slice only.
+Windows of 30 s every 5 s overlap sixfold. A row is not put into six windows, but into the one slice of 5 s
+that it falls into; a window is made of its six slices when it fires. `_slice` is where the slice starts,
+`_from` the end of the first window that takes these rows: a late row may be in time for the later windows of
+its slice only.
 
 Example, windows of 10 s every 5 s, no lateness, a row at 12 s:
 
@@ -10,7 +12,8 @@ Example, windows of 10 s every 5 s, no lateness, a row at 12 s:
     11 s                   10 s     15 s    [5, 15), [10, 20)
     16 s                   10 s     20 s    [10, 20)            the row is reported as late with missed = 1
 
-A slice is kept until no window can change any more that it is in: the end of its last window and the lateness.
+A slice is kept until no window can change any more that it is in: the end of its last window and the
+lateness.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ from millrace.values.columns import (
 )
 
 MIN_WINDOWS_TO_MERGE = 8
-"""How many of the windows at hand a slice must be in before slices that are in the same ones are merged first."""
+"""How many of the windows at hand a slice must be in before slices that are in
+the same ones are merged first.
+"""
 MAX_EXPANDED_ROWS = 4_000_000
 """How many rows one expansion of slices into windows may make; more are made in turns."""
 
@@ -97,7 +102,9 @@ class SlicedWindowsOperator:
         )
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """A batch: rows are judged, state is updated, the watermark moves, panes fire, expired state is dropped."""
+        """A batch: rows are judged, state is updated, the watermark moves, panes fire,
+        expired state is dropped.
+        """
         operator_id, lateness = self.operator.id, self.operator.horizon
         progress = BatchProgress.of(self.operator, body, state.values.get(operator_id))
         before, after = progress.before, progress.after

@@ -42,7 +42,9 @@ class Grid:
         )
 
     def align(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.DataFrame:
-        """Slices as if they began where the last of their windows in `(low, high]` does, so that those in the same windows are the same."""
+        """Slices as if they began where the last of their windows in `(low, high]` does, so that those in the
+        same windows are the same.
+        """
         first = pl.max_horizontal(FIRST_OPEN_END, pl.lit(self.end_above(low), pl.Int64))
         last = pl.min_horizontal(
             self.last_end(pl.col(SLICE)), pl.lit(_last_end_until(self.window, high), pl.Int64)
@@ -52,7 +54,9 @@ class Grid:
         ).filter(pl.col(FIRST_OPEN_END) <= pl.col(SLICE) + self.window.size)
 
     def expand(self, slices: pl.DataFrame, low: int | None, high: int | None) -> pl.LazyFrame:
-        """A row for each window end in `(low, high]` that takes the slice, as `_end`. Null is minus infinity."""
+        """A row for each window end in `(low, high]` that takes the slice,
+        as `_end`. Null is minus infinity.
+        """
         if high is None:
             return slices.lazy().with_columns(pl.lit(0, pl.Int64).alias(END)).clear()
         return self._explode(self._bounds_of(slices, low, high))
@@ -60,9 +64,11 @@ class Grid:
     def newest(
         self, slices: pl.DataFrame, low: int | None, high: int, keys: list[str], order_columns: list[str]
     ) -> pl.LazyFrame:
-        """A row for each key and window end in `(low, high]`, as `_end`: of the slices that it takes, the one whose place is the greatest.
+        """A row for each key and window end in `(low, high]`, as `_end`: of the slices that it takes, the one
+        whose place is the greatest.
 
-        Where places follow time, a slice is hidden from the first window on that takes a later one: no other windows see it as the last.
+        Where places follow time, a slice is hidden from the first window on that takes a later one: no other
+        windows see it as the last.
         """
         hidden_from = pl.col(END).cum_min(reverse=True).shift(-1).over(keys)
         frame = self._bounds_of(slices, low, high).sort(order_columns)
@@ -72,7 +78,9 @@ class Grid:
         return self._explode(visible)
 
     def _bounds_of(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.LazyFrame:
-        """The slices that some window takes which ends in `(low, high]`, the first such end as `_end` and the last as `_last`."""
+        """The slices that some window takes which ends in `(low, high]`,
+        the first such end as `_end` and the last as `_last`.
+        """
         first = pl.max_horizontal(FIRST_OPEN_END, pl.lit(self.end_above(low), pl.Int64))
         last = pl.min_horizontal(
             self.last_end(pl.col(SLICE)), pl.lit(_last_end_until(self.window, high), pl.Int64)

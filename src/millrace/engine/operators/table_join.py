@@ -1,7 +1,7 @@
 """Operator `table_join`: rows beside the version of a table that held for their key at their time.
 
-Rows of both sides are taken in order, so a row meets every version that is older than it, however late the version came.
-Of each key the newest version is kept, for ever.
+Rows of both sides are taken in order, so a row meets every version that is older than it, however late the
+version came. Of each key the newest version is kept, for ever.
 
 Example, versions of one key at 10 s (x) and 30 s (y):
 
@@ -53,7 +53,9 @@ class TableJoinOperator:
         return KeyedTable(self.operator.id, VERSIONS, self.node.keys, empty)
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """One batch: judge rows, release those in order, put them beside the version of their time, keep the newest versions."""
+        """One batch: judge rows, release those in order, put them beside the version of their time,
+        keep the newest versions.
+        """
         batch = self.rows.take(state, body, blocks)
         state, released = batch.state, batch.rows
         if released is None or released.is_empty():
@@ -68,7 +70,9 @@ class TableJoinOperator:
         return batch.result(self.versions.append(state, newest), joined)
 
     def _find_versions(self, ordered: pl.DataFrame, version: int) -> pl.DataFrame:
-        """The versions among rows in order; of those at the same time the last. Rows with a null key have no version."""
+        """The versions among rows in order; of those at the same time the last.
+        Rows with a null key have no version.
+        """
         keys = list(self.node.keys)
         has_key = pl.all_horizontal(pl.col(key).is_not_null() for key in keys)
         versions = (

@@ -1,7 +1,8 @@
-"""Triggers on columns: the state of each window is text, and windows in the same state are looked at together.
+"""Triggers on columns: the state of each window is text, and windows in the same state are looked at
+together.
 
-A trigger sees of a window only its state and whether its end has passed, so that a batch asks the state machine once per state, however
-many windows there are.
+A trigger sees of a window only its state and whether its end has passed, so that a batch asks the state
+machine once per state, however many windows there are.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class TriggerColumns:
     trigger: Trigger
 
     def add_rows(self, cells: pl.DataFrame, clock: int, *, merges: bool) -> pl.DataFrame:
-        """`_trigger` after the rows of a batch, from the states before (`_states`), the number of rows (`_came`), whether the watermark was past the end (`_was_passed`), and `_base`."""
+        """`_trigger` after the rows of a batch, from the states before (`_states`), the number of rows
+        (`_came`), whether the watermark was past the end (`_was_passed`), and `_base`.
+        """
 
         def add(states: list[str], row_count: int, is_past_end: bool, base: int) -> tuple[str]:
             before = [json.loads(state) for state in states]
@@ -61,7 +64,9 @@ class TriggerColumns:
         ).drop(MERGED_STATES, WAS_PASSED, BASE_TIME)
 
     def fire(self, cells: pl.DataFrame, watermark: int, clock: int) -> pl.DataFrame:
-        """Whether each window fires (`_fires`), if it is `_asked`; what becomes of its `_trigger`, and whether that has finished (`_closed`)."""
+        """Whether each window fires (`_fires`), if it is `_asked`; what becomes of its `_trigger`, and
+        whether that has finished (`_closed`).
+        """
 
         def verdict(
             state: str, is_past_end: bool, is_clock_past_end: bool, is_asked: bool
@@ -86,7 +91,9 @@ class TriggerColumns:
         )
 
     def schedule(self, cells: pl.DataFrame, watermark: int, clock: int) -> pl.DataFrame:
-        """When each window must be looked at again though no row should come: the next watermark (`_due`) and time of the clock (`_tick`)."""
+        """When each window must be looked at again though no row should come: the next watermark (`_due`) and
+        time of the clock (`_tick`).
+        """
 
         def next_dues(state: str) -> tuple[int | None, bool, int | None, bool]:
             dues = list(trigger_state.deadlines(self.trigger, json.loads(state)))

@@ -71,7 +71,9 @@ class WindowPanes:
     def emit(
         self, cells: pl.DataFrame, interval: tuple[int, int], added_masks: Sequence[pl.Expr] = ()
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """Panes and changes of the cells that fire or expire, and all cells as they are then; `young`: aggregates that some windows lack."""
+        """Panes and changes of the cells that fire or expire, and all cells as they are then; `young`:
+        aggregates that some windows lack.
+        """
         before, after = interval
         windowing, end = self.operator.aggregation.windowing, pl.col(END)
         timing = (
@@ -184,7 +186,9 @@ class WindowPanes:
         )
 
     def mark_grown(self, cells: pl.DataFrame) -> pl.DataFrame:
-        """Cells whose window has grown, or into another one: what they showed no longer stands downstream, and their panes are counted anew."""
+        """Cells whose window has grown, or into another one: what they showed no longer stands downstream,
+        and their panes are counted anew.
+        """
         outdated = pl.element().struct.with_fields(pl.lit(value=False).alias(IS_CURRENT))
         return cells.with_columns(
             pl.col(SHOWN_VALUES).list.eval(outdated),
@@ -193,7 +197,9 @@ class WindowPanes:
         )
 
     def retract_removed(self, cells: pl.DataFrame, time: int) -> pl.DataFrame:
-        """What leaves the job when windows are no more and panes hold whole values: each that had shown something is taken back."""
+        """What leaves the job when windows are no more and panes hold whole values:
+        each that had shown something is taken back.
+        """
         if self.operator.aggregation.windowing.accumulation != "accumulating" or not self.operator.shows:
             return self._empty_panes
         is_early = pl.col(END) > time

@@ -1,8 +1,8 @@
 """Windows that are kept one by one: sessions, triggers of all kinds, and wherever slices do not suffice.
 
-A cell is what is kept of one key in one window: partial aggregates, the trigger's state, the numbers of its panes, and the
-values that hold downstream. A batch reads and writes the cells that its rows touch, and those that have waited for this
-time; the newest version of a cell counts.
+A cell is what is kept of one key in one window: partial aggregates, the trigger's state, the numbers of its
+panes, and the values that hold downstream. A batch reads and writes the cells that its rows touch, and those
+that have waited for this time; the newest version of a cell counts.
 
 The life of a cell, window [0 s, 10 s), lateness 5 s, early panes after every second row:
 
@@ -13,8 +13,9 @@ The life of a cell, window [0 s, 10 s), lateness 5 s, early panes after every se
     4      1     13 s       fires         late, index 2        4 rows
     5      0     15 s       -             -                    dropped: the end and the lateness are over
 
-Where windows grow into each other (`sessions.py`), the cells of the old windows are marked `_gone`, the new cell has the
-sum of their partials, and what they have shown is taken back downstream, because no pane of the new window replaces it.
+Where windows grow into each other (`sessions.py`), the cells of the old windows are marked `_gone`, the new
+cell has the sum of their partials, and what they have shown is taken back downstream, because no pane of the
+new window replaces it.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ FULL_SCAN_ROWS = 50_000
 
 _MAX_CACHED = 64
 _cell_cache: OrderedDict[tuple[str, ...], pl.DataFrame] = OrderedDict()
-"""The cells that hold now, by the chunks they were read from, so that a batch need not look through old versions again."""
+"""The cells that hold now, by the chunks they were read from,
+so that a batch need not look through old versions again.
+"""
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,9 @@ class WindowsOperator:
         )
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """A batch: rows are judged, state is updated, the watermark moves, panes fire, expired state is dropped."""
+        """A batch: rows are judged, state is updated, the watermark moves, panes fire,
+        expired state is dropped.
+        """
         operator_id = self.operator.id
         saved = state.values.get(operator_id) or {"progress": None, "time": BEFORE_ALL, "seq": 0}
         progress = BatchProgress.of(self.operator, body, saved["progress"])
@@ -275,7 +280,9 @@ class WindowsOperator:
     def _accept(
         self, rows: pl.DataFrame | None, stored: pl.DataFrame, times: BatchTimes, dropped_until: int
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
-        """The cells that rows came to, those that are no more because they grew into others, and the refused rows."""
+        """The cells that rows came to, those that are no more because they grew
+        into others, and the refused rows.
+        """
         if rows is None:
             return self._no_touched, self.empty_cells, None
         at = (

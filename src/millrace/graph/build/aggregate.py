@@ -1,4 +1,6 @@
-"""The node of an aggregation, and what is refused: answers that could not be taken back, windows that rows or panes cannot be put into."""
+"""The node of an aggregation, and what is refused: answers that could not be taken back, windows that rows or
+panes cannot be put into.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +50,16 @@ def _result_type(source: pl.Schema, keys: tuple[str, ...], name: str, aggregate:
     """The type of what an aggregate answers of such rows."""
     if not isinstance(aggregate, Reduction):
         raise DefinitionError(
-            f"{name}={aggregate!r} is not an aggregate; use one of millrace.aggregates, such as aggregates.count()"
+            f"{name}={aggregate!r} is not an aggregate; use one of millrace.aggregates, such as "
+            "aggregates.count()"
         )
     if name in keys or name in SYSTEM_COLUMNS:
         raise DefinitionError(f"an aggregate cannot be named {name!r}: the result already has that column")
     for column in aggregate.input_columns():
         if column not in source:
             raise DefinitionError(
-                f"{name}={aggregate}: there is no column {column!r}; there are {', '.join(name for name in source if name != ALL_ROWS)}"
+                f"{name}={aggregate}: there is no column {column!r}; there are "
+                f"{', '.join(name for name in source if name != ALL_ROWS)}"
             )
     dtype = source[aggregate.column] if aggregate.column else pl.Null()
     aggregate.check(source)
@@ -72,7 +76,9 @@ def _check_reproducible(windowing: graph.Windowing, name: str, aggregate: Reduct
     """Refuses answers that cannot be computed again where they would have to be taken back."""
     if not aggregate.reproducible and windowing.accumulation != "accumulating":
         raise DefinitionError(
-            f"{name}={aggregate}: accumulation={windowing.accumulation!r} takes back what was shown, but this answer may come out otherwise when computed again; use accumulation='accumulating', or an exact aggregate"
+            f"{name}={aggregate}: accumulation={windowing.accumulation!r} takes back what was shown, but "
+            "this answer may come out otherwise when computed again; use accumulation='accumulating', or an "
+            "exact aggregate"
         )
 
 
@@ -85,12 +91,15 @@ def _check_history(source: graph.Node, aggregates: Mapping[str, Reduction]) -> N
         for name, aggregate in earlier.items():
             if not aggregate.reproducible:
                 raise DefinitionError(
-                    f"{name}={aggregate} may come out otherwise when computed again, so it cannot be taken back when a late row corrects it, and nothing can be aggregated over it; leave out approx=True, or make it the last aggregation"
+                    f"{name}={aggregate} may come out otherwise when computed again, so it cannot be taken "
+                    "back when a late row corrects it, and nothing can be aggregated over it; leave out "
+                    "approx=True, or make it the last aggregation"
                 )
         for name, aggregate in aggregates.items():
             for column in set(aggregate.input_columns()) & set(panes.HISTORY_COLUMNS):
                 raise DefinitionError(
-                    f"{name}={aggregate}: {column!r} says how a pane came about, and changes when it is refined; aggregate its values"
+                    f"{name}={aggregate}: {column!r} says how a pane came about, and changes when it is "
+                    "refined; aggregate its values"
                 )
         frame = edge.schema.to_frame().drop(panes.HISTORY_COLUMNS)
         for step in edge.steps:
@@ -98,8 +107,9 @@ def _check_history(source: graph.Node, aggregates: Mapping[str, Reduction]) -> N
                 frame = step.apply(frame)
             except pl.exceptions.ColumnNotFoundError as error:
                 raise DefinitionError(
-                    f"{step.text} looks at how panes came about ({', '.join(panes.HISTORY_COLUMNS)}), and the panes are aggregated again: "
-                    "what it lets pass could not be taken back; move it after the last aggregation"
+                    f"{step.text} looks at how panes came about ({', '.join(panes.HISTORY_COLUMNS)}), and "
+                    "the panes are aggregated again: what it lets pass could not be taken back; move it "
+                    "after the last aggregation"
                 ) from error
 
 
@@ -110,8 +120,8 @@ def _check_windowing(source: graph.Node, windowing: graph.Windowing) -> None:
         return
     if windowing.accumulation == "discarding":
         raise DefinitionError(
-            "panes with accumulation='discarding' are aggregated again, but what changed in panes that are taken back "
-            "is not a sum of parts; use accumulation='accumulating' or 'retracting'"
+            "panes with accumulation='discarding' are aggregated again, but what changed in panes that are "
+            "taken back is not a sum of parts; use accumulation='accumulating' or 'retracting'"
         )
     upstream_windowing = windowing_of_panes(source)
     if (
@@ -120,17 +130,21 @@ def _check_windowing(source: graph.Node, windowing: graph.Windowing) -> None:
         and upstream_windowing.time != "end"
     ):
         raise DefinitionError(
-            f"panes at time={upstream_windowing.time!r} are put into windows anew, but that time changes when they are refined; use time='end'"
+            f"panes at time={upstream_windowing.time!r} are put into windows anew, but that time changes "
+            "when they are refined; use time='end'"
         )
     if upstream_windowing is not windowing and windowing.sliced_window is None:
         raise DefinitionError(
-            f"panes are put into {windowing.window} by {windowing.trigger}, which is possible only for rows; "
-            "use windows.fixed() or sliding() with at_watermark(), where late=never() needs lateness=0, or leave out the second window()"
+            f"panes are put into {windowing.window} by {windowing.trigger}, which is possible only for "
+            "rows; use windows.fixed() or sliding() with at_watermark(), where late=never() needs "
+            "lateness=0, or leave out the second window()"
         )
 
 
 def takes_panes(source: graph.Node) -> bool:
-    """Whether panes come in, which may still be refined, rather than rows. What was refused counts as rows."""
+    """Whether panes come in, which may still be refined, rather than rows.
+    What was refused counts as rows.
+    """
     edges = graph.edges(graph.Union((source,), source.schema))
     return any(edge.read is None and edge.output != "late" for edge in edges)
 
@@ -175,8 +189,9 @@ def check_lookup_last(source: graph.Node) -> None:
     """Refuses to group panes of which somebody was asked something."""
     if lookup := _find_pane_lookup(source):
         raise DefinitionError(
-            f"{lookup.text} follows an aggregation, and its panes are grouped again: when a late row corrects them, the answer may have changed, "
-            "and what was counted could not be taken back; ask before the first aggregation, or after the last"
+            f"{lookup.text} follows an aggregation, and its panes are grouped again: when a late row "
+            "corrects them, the answer may have changed, and what was counted could not be taken back; ask "
+            "before the first aggregation, or after the last"
         )
 
 
@@ -185,7 +200,8 @@ def check_lookup_once(source: graph.Node, windowing: graph.Windowing | None) -> 
     lookup = _find_pane_lookup(source)
     if lookup is not None and windowing is not None and windowing.accumulation != "accumulating":
         raise DefinitionError(
-            f"{lookup.text} of panes that are taken back: the answer may have changed by then; use accumulation='accumulating', or ask before the aggregation"
+            f"{lookup.text} of panes that are taken back: the answer may have changed by then; use "
+            "accumulation='accumulating', or ask before the aggregation"
         )
 
 

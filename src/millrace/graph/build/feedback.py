@@ -18,11 +18,14 @@ ROUND = "round"
 
 
 def feed_back(rows: Stream, topic: Topic, *, rounds: int) -> Output:
-    """Ends a stream in a topic that its own job reads, so that its rows are taken once more: at most `rounds` times.
+    """Ends a stream in a topic that its own job reads, so that its rows are taken once more: at most `rounds`
+    times.
 
-    The type of the topic has a whole number `round`, 0 (or null) in rows that begin. Each time a row goes around it is one more; a row that has gone around `rounds` times
-    is not written again, so keep what else is wanted of it by another output: `rows.filter(pl.col("round") >= rounds)`. Read the topic with
-    `watermarks.ingestion_time()`: rows that come around belong to the present, and are late by any other measure. What panes withdraw does not go around.
+    The type of the topic has a whole number `round`, 0 (or null) in rows that begin. Each time a row goes
+    around it is one more; a row that has gone around `rounds` times is not written again, so keep what else
+    is wanted of it by another output: `rows.filter(pl.col("round") >= rounds)`. Read the topic with
+    `watermarks.ingestion_time()`: rows that come around belong to the present, and are late by any other
+    measure. What panes withdraw does not go around.
     """
     if rounds < 1:
         raise DefinitionError(
@@ -31,7 +34,9 @@ def feed_back(rows: Stream, topic: Topic, *, rounds: int) -> Output:
     for owner, schema in ((f"the type of {topic.name}", topic.schema), ("the stream", rows.node.schema)):
         if not isinstance(schema.get(ROUND), pl.Int64):
             raise DefinitionError(
-                f"feed_back({topic.name}): {owner} has no whole number {ROUND!r}, so nobody counts how often a row has gone around; add it, and carry it through aggregations with aggregates.max({ROUND!r})"
+                f"feed_back({topic.name}): {owner} has no whole number {ROUND!r}, so nobody counts how "
+                "often a row has gone around; add it, and carry it through aggregations with "
+                f"aggregates.max({ROUND!r})"
             )
     rounds_so_far = pl.col(ROUND).fill_null(0)
     repeated = rows.filter(
@@ -47,7 +52,9 @@ def loop_topics(jobs: Iterable[Job]) -> frozenset[str]:
 
 
 def refuse_cycles(jobs: Iterable[Job]) -> None:
-    """Refuses topics that jobs which run together read and write in a circle, where nothing says how often."""
+    """Refuses topics that jobs which run together read and write in a circle,
+    where nothing says how often.
+    """
     topics_after: dict[str, set[str]] = {}
     for job in jobs:
         for write in job.outputs:
@@ -58,7 +65,8 @@ def refuse_cycles(jobs: Iterable[Job]) -> None:
         if cycle := _find_cycle(topics_after, start):
             cycle_text = " → ".join(cycle)
             raise DefinitionError(
-                f"{cycle_text}: these jobs read what they write, so rows would go around for ever; end the loop with mr.feed_back(rows, topic, rounds=N), which counts the rounds of each row"
+                f"{cycle_text}: these jobs read what they write, so rows would go around for ever; end the "
+                "loop with mr.feed_back(rows, topic, rounds=N), which counts the rounds of each row"
             )
 
 

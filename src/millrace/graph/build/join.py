@@ -1,6 +1,8 @@
-"""Joins within windows: both sides become one stream, are collected by key, and each pane's pairs are shown row by row.
+"""Joins within windows: both sides become one stream, are collected by key, and each pane's pairs are shown
+row by row.
 
-So a join has the windows, triggers, lateness and corrections of an aggregation, and over panes it takes back what they take back.
+So a join has the windows, triggers, lateness and corrections of an aggregation, and over panes it takes back
+what they take back.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ class TableSide(JoinSide):
 
 @dataclass(frozen=True, eq=False)
 class RowJoin(graph.Operation):
-    """Rows of two sides with the same key, each result shown once: what joins by the times of rows have in common."""
+    """Rows of two sides with the same key, each result shown once:
+    what joins by the times of rows have in common.
+    """
 
     how: str
     column_names: tuple[Mapping[str, str], Mapping[str, str]]
@@ -108,7 +112,10 @@ class TableJoin(RowJoin):
     @property
     def _where(self) -> str:
         columns = ", ".join(column for side in self.columns for column in side)
-        return f"{self.how} join with group_by({', '.join(map(repr, self.table_keys))}), as of event time: {columns}"
+        return (
+            f"{self.how} join with group_by({', '.join(map(repr, self.table_keys))}), as "
+            f"of event time: {columns}"
+        )
 
     @property
     def _when(self) -> str:
@@ -136,7 +143,9 @@ class IntervalJoin(RowJoin):
 
     @property
     def output_delay(self) -> int:
-        """How far behind the watermark a row without a partner may still be shown: what follows must wait as long."""
+        """How far behind the watermark a row without a partner may still be shown:
+        what follows must wait as long.
+        """
         waits = {"left": [self.upper], "right": [1 - self.lower], "full": [self.upper, 1 - self.lower]}
         return max([0, *waits.get(self.how, [])])
 
@@ -162,7 +171,8 @@ def build_cogroup(left: JoinSide, right: JoinSide, side_names: SideNames) -> gra
             )
         if name in left.keys or name in SYSTEM_COLUMNS:
             raise DefinitionError(
-                f"cogroup: a list cannot be named {name!r}: the result already has that column; say names=(..., ...)"
+                f"cogroup: a list cannot be named {name!r}: the result already has that column; say "
+                "names=(..., ...)"
             )
     if side_names[0] == side_names[1]:
         raise DefinitionError(f"cogroup: names={side_names!r} must differ")
@@ -184,12 +194,15 @@ def build_join(
 
 
 def build_window_join(left: JoinSide, right: JoinSide, how: JoinType, suffix: str) -> graph.JoinRows:
-    """The pairs of rows of both sides with the same key in the same window, and with `how` those without a partner."""
+    """The pairs of rows of both sides with the same key in the same window,
+    and with `how` those without a partner.
+    """
     check_join_type(how)
     windowing = _common_windowing(left, right, "join")
     if windowing.accumulation == "discarding":
         raise DefinitionError(
-            "join: accumulation='discarding' has no meaning, as the rows of a join are told one by one anyway; leave it out"
+            "join: accumulation='discarding' has no meaning, as the rows of a join are told one by one "
+            "anyway; leave it out"
         )
     collected = _collect_sides(left, right, SIDE_COLUMNS, windowing, with_presence=True)
     apply = make_pairing(left.keys, how, result_names(left, right, suffix))
@@ -208,7 +221,9 @@ def check_join_type(how: str) -> None:
 
 
 def result_names(left: JoinSide, right: JoinSide, suffix: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What the columns of each side are called in the result: those of the right get the suffix where the left has the name."""
+    """What the columns of each side are called in the result:
+    those of the right get the suffix where the left has the name.
+    """
     left_columns = {*left.keys, *left.columns}
     left_names = {column: column for column in left.columns}
     right_names = {
@@ -217,7 +232,8 @@ def result_names(left: JoinSide, right: JoinSide, suffix: str) -> tuple[dict[str
     names = [*left.keys, *left_names.values(), *right_names.values()]
     if duplicates := sorted({name for name in names if names.count(name) > 1 or name in SYSTEM_COLUMNS}):
         raise DefinitionError(
-            f"join: the result would have {duplicates[0]!r} twice; rename it on one side, or choose another suffix than {suffix!r}"
+            f"join: the result would have {duplicates[0]!r} twice; rename it on one side, or choose another "
+            f"suffix than {suffix!r}"
         )
     return left_names, right_names
 
@@ -251,11 +267,13 @@ def make_pairing(
 def _common_windowing(left: JoinSide, right: JoinSide, call: str) -> graph.Windowing:
     if left.windowing is None:
         raise DefinitionError(
-            f"{call} without a window would wait for ever for partners; say .window(...) first, or {call}(..., within=...)"
+            f"{call} without a window would wait for ever for partners; say .window(...) first, or "
+            f"{call}(..., within=...)"
         )
     if right.windowing is not None and right.windowing != left.windowing:
         raise DefinitionError(
-            f"{call}: one side lies in {left.windowing.window} and the other in {right.windowing.window}; window both alike"
+            f"{call}: one side lies in {left.windowing.window} and the other in {right.windowing.window}; "
+            "window both alike"
         )
     return left.windowing
 
@@ -271,7 +289,9 @@ def _collect_sides(
 def union_sides(
     left: JoinSide, right: JoinSide, names: SideNames = SIDE_COLUMNS, *, with_presence: bool = True
 ) -> graph.Union:
-    """Both sides as one stream: the key under common names, and each side's columns as one, null in rows of the other."""
+    """Both sides as one stream: the key under common names, and each side's columns as one,
+    null in rows of the other.
+    """
     check_sides(left, right)
     structs = [_side_struct(side, with_presence=with_presence) for side in (left, right)]
     types = [
@@ -294,7 +314,8 @@ def build_interval_join(
     lower, upper = (durations.parse_bounded(bound, name="within") for bound in within)
     if lower >= upper:
         raise DefinitionError(
-            f"within={within!r} is empty: the second bound is not reached; write ('0s', '1ms') for equal times"
+            f"within={within!r} is empty: the second bound is not reached; write "
+            "('0s', '1ms') for equal times"
         )
     node = union_sides(left, right)
     names = result_names(left, right, suffix)
@@ -315,7 +336,8 @@ def build_table_join(left: JoinSide, table: TableSide, how: JoinType, suffix: st
     """Each row beside the version of the table that held at its event time."""
     if how not in ("inner", "left"):
         raise DefinitionError(
-            f"how={how!r}: the rows of a stream are joined with a table, whose rows have no end; use 'inner' or 'left'"
+            f"how={how!r}: the rows of a stream are joined with a table, whose rows have no end; use "
+            "'inner' or 'left'"
         )
     for side in (left, table):
         require_rows(side.node, f"{side.text}.join(table)", takes="rows of topics")
@@ -386,5 +408,6 @@ def check_sides(left: JoinSide, right: JoinSide) -> None:
         left_type, right_type = left.node.schema[left_key], right.node.schema[right_key]
         if left_type != right_type:
             raise DefinitionError(
-                f"join: {left_key!r} is {left_type} and {right_key!r} is {right_type}, which are never equal; cast one of them"
+                f"join: {left_key!r} is {left_type} and {right_key!r} is {right_type}, which are never "
+                "equal; cast one of them"
             )

@@ -1,4 +1,6 @@
-"""The nodes of operators that take rows one after the other: patterns, deduplications, processors. They refuse panes, and what could not run for ever."""
+"""The nodes of operators that take rows one after the other: patterns, deduplications, processors.
+They refuse panes, and what could not run for ever.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def build_match(
     *,
     unbounded: bool = True,
 ) -> graph.MatchPattern:
-    """The node of a pattern; refuses those that rows cannot answer and, where the stream is `endless`, those that cannot run for ever."""
+    """The node of a pattern; refuses those that rows cannot answer and, where the stream is `endless`, those
+    that cannot run for ever.
+    """
     require_rows(source, f"match({pattern})")
     if not isinstance(pattern, Pattern):
         raise DefinitionError(f"match({pattern!r}) is not a pattern; make one with mr.pattern(...)")
@@ -49,7 +53,9 @@ def build_timeouts(node: graph.Node) -> graph.SideOutput:
 def build_match_recognize(
     source: graph.Node, keys: tuple[str, ...], clause: RowPattern | str, *, unbounded: bool = True
 ) -> graph.MatchRecognize:
-    """The node of a row pattern; refuses those that rows cannot answer and, where the stream is `endless`, those that cannot run for ever."""
+    """The node of a row pattern; refuses those that rows cannot answer and, where the stream is `endless`,
+    those that cannot run for ever.
+    """
     require_sqlglot()
     from millrace.patterns.sql.streams import result_schema
 

@@ -1,4 +1,6 @@
-"""Operators that take rows and no panes: a pane may still be refined, and what was made of it could not be taken back."""
+"""Operators that take rows and no panes: a pane may still be refined,
+and what was made of it could not be taken back.
+"""
 
 from __future__ import annotations
 
@@ -16,5 +18,6 @@ def require_rows(
     """Refuses panes. `takes`: what the call is for; `remedy`: what to do instead."""
     if any(edge.read is None for edge in graph.edges(graph.Union((source,), source.schema))):
         raise DefinitionError(
-            f"{call} takes {takes}, but here come panes of an aggregation, which may still be refined; {remedy}"
+            f"{call} takes {takes}, but here come panes of an aggregation, which may "
+            f"still be refined; {remedy}"
         )

@@ -1,6 +1,8 @@
-"""Rules: patterns that come from a topic while a job runs, are replaced and withdrawn, each without touching the others.
+"""Rules: patterns that come from a topic while a job runs, are replaced and withdrawn, each without touching
+the others.
 
-A rule is ordered among the rows by its event time, like a row: it sees those after it, up to the rule of the same name that follows.
+A rule is ordered among the rows by its event time, like a row: it sees those after it, up to the rule of the
+same name that follows.
 """
 
 from __future__ import annotations
@@ -26,13 +28,17 @@ MATCH_STEPS, MATCH_TIMES = "steps", "times"
 """Of a match: which steps took its events, and when those were, in order."""
 RULE_KEYS = ("pattern", "within", "skip")
 MAX_RULE_LENGTH, MAX_RULE_DEPTH, MAX_PARTIAL_MATCHES, MAX_RULES = 10_000, 30, 10_000, 500
-"""How long a rule may be, how deep its lists and maps, how many partial matches it may have for one key, and how many rules there may be."""
+"""How long a rule may be, how deep its lists and maps, how many partial matches it may have for one key, and
+how many rules there may be.
+"""
 MAX_MOVES, MOVES_PER_ROW = 300_000, 100
 """How often a rule may move a partial match in a batch: so often, and for each row so often besides."""
 
 
 class _RuleLoader(yaml.SafeLoader):
-    """Reads documents of limited depth without aliases, with which a short text can stand for a very large one."""
+    """Reads documents of limited depth without aliases,
+    with which a short text can stand for a very large one.
+    """
 
     depth = 0
 
@@ -77,20 +83,24 @@ class MatchRules(graph.Operation):
         return 1
 
     def compile_rule(self, text: str) -> Matcher:
-        """What finds the matches of a rule; the error says what is wrong with it. A rule is not trusted: whatever it causes is its error."""
+        """What finds the matches of a rule; the error says what is wrong with it.
+        A rule is not trusted: whatever it causes is its error.
+        """
         try:
             return self._compile_rule(text)
         except (DefinitionError, KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException as error:  # polars' panics are not exceptions
             raise DefinitionError(
-                f"the rule {_shorten(text)} is not understood: {type(error).__name__}: {_shorten(str(error))}; write it as the reference says"
+                f"the rule {_shorten(text)} is not understood: {type(error).__name__}: "
+                f"{_shorten(str(error))}; write it as the reference says"
             ) from error
 
     def _compile_rule(self, text: str) -> Matcher:
         if len(text) > MAX_RULE_LENGTH:
             raise DefinitionError(
-                f"the rule has {len(text):,} characters, and at most {MAX_RULE_LENGTH:,} are read; divide it into several rules"
+                f"the rule has {len(text):,} characters, and at most {MAX_RULE_LENGTH:,} are read; divide "
+                "it into several rules"
             )
         try:
             fields = yaml.load(text, _RuleLoader)  # noqa: S506 - a safe loader without aliases
@@ -98,7 +108,8 @@ class MatchRules(graph.Operation):
             raise DefinitionError(f"the rule cannot be read: {' '.join(str(error).split())}") from error
         if not isinstance(fields, dict) or "pattern" not in fields or not set(fields) <= set(RULE_KEYS):
             raise DefinitionError(
-                f"the rule {_shorten(text)} is not a map of {', '.join(RULE_KEYS)}; write pattern: [..], within: N"
+                f"the rule {_shorten(text)} is not a map of {', '.join(RULE_KEYS)}; write "
+                "pattern: [..], within: N"
             )
         pattern = declared.read_pattern(
             fields["pattern"], within=fields.get("within"), skip=fields.get("skip")
@@ -123,17 +134,20 @@ def build_match_rules(
     for column in ("name", "pattern"):
         if rules.schema.get(column) != pl.String():
             raise DefinitionError(
-                f"match_rules(): rules need a text {column!r}, as patterns.Rule has; there are {', '.join(rules.schema)}"
+                f"match_rules(): rules need a text {column!r}, as patterns.Rule has; there are "
+                f"{', '.join(rules.schema)}"
             )
     for column in (RULE_NAME, RULE_TEXT, MATCH_STEPS, MATCH_TIMES):
         if column in source.schema:
             raise DefinitionError(
-                f"match_rules(): rows have a column {column!r}, a name that is needed for the rules; rename it"
+                f"match_rules(): rows have a column {column!r}, a name that is needed "
+                "for the rules; rename it"
             )
     for column in show:
         if column not in source.schema or column in keys or column in SYSTEM_COLUMNS:
             raise DefinitionError(
-                f"show={column!r}: there is no such column besides the key and the times; there are {', '.join(source.schema)}"
+                f"show={column!r}: there is no such column besides the key and the times; there are "
+                f"{', '.join(source.schema)}"
             )
     check_types(source.schema)
     inputs = (_mark_rows(source), _mark_rules(rules, source.schema))

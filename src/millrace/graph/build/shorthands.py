@@ -76,7 +76,9 @@ class AggregationMethods(ABC):
     def top(
         self, k: int, *columns: Any, by: str | None = None, name: str = "top", approx: bool = False
     ) -> Stream:
-        """The `k` rows with the greatest `by` (of all columns, unless some are named), or the `k` most frequent values of a column."""
+        """The `k` rows with the greatest `by` (of all columns, unless some are named), or the `k` most
+        frequent values of a column.
+        """
         columns = expressions.column_names("top", columns)
         if by is not None and not columns:
             columns = tuple(column for column in self._value_columns if column != by)

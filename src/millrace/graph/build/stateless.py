@@ -1,4 +1,6 @@
-"""Nodes of steps that look at each row by itself: filter, select, and the like. Each is tried on no rows, so that its columns are known."""
+"""Nodes of steps that look at each row by itself: filter, select, and the like.
+Each is tried on no rows, so that its columns are known.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,16 @@ def build_stateless(
     changes: frozenset[str] | None = None,
     exprs: Iterable[pl.Expr] = (),
 ) -> graph.Stateless:
-    """A function of columns; refuses one after which a row has no time, or a pane cannot be distinguished from others."""
+    """A function of columns; refuses one after which a row has no time,
+    or a pane cannot be distinguished from others.
+    """
     if changes is None or "event_time" in changes:
         fn = expressions.check_event_times(fn, text)
     schema = graph.derive_schema(fn, source.schema, text)
     if schema["event_time"] != pl.Int64:
         raise DefinitionError(
-            f"{text} makes event_time {schema['event_time']}, and it counts whole milliseconds; say event_time=....dt.epoch('ms') for a "
-            "datetime or a date, and .cast(pl.Int64) for a number"
+            f"{text} makes event_time {schema['event_time']}, and it counts whole milliseconds; say "
+            "event_time=....dt.epoch('ms') for a datetime or a date, and .cast(pl.Int64) for a number"
         )
     lost = [c for c in source.schema if c in panes.COLUMNS and c not in schema]
     if lost:
@@ -121,7 +125,9 @@ def build_flat_map(
 
 
 def _carry(carried: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) -> dict[str, pl.Series]:
-    """The carried columns, with the values that a row gives itself in place of those of the row that it comes from."""
+    """The carried columns, with the values that a row gives itself in place of those
+    of the row that it comes from.
+    """
     return {
         original.name: function_results.to_series(
             original.name,

@@ -31,24 +31,28 @@ class Table:
 def table(topic: Topic, *, watermark: Watermark | None = None, deleted: pl.Expr | None = None) -> Table:
     """A topic as a table by its key: a row holds from its event time on, until the next of its key.
 
-    A row for which `deleted` holds takes its key out, and so does a record without a value, where the topic says `tombstones=True`.
+    A row for which `deleted` holds takes its key out, and so does a record without a value, where the topic
+    says `tombstones=True`.
     """
     require_type("table", topic, Topic, "a topic; say Topic('name', Type, key='...')")
     if topic.key is None:
         raise DefinitionError(
-            f"table({topic.name}): the topic has no key, so no row could take the place of another; say Topic(..., key=...)"
+            f"table({topic.name}): the topic has no key, so no row could take the place of another; say "
+            "Topic(..., key=...)"
         )
     changes = read(topic, watermark=watermark)
     if deleted is not None:
         if not isinstance(deleted, pl.Expr):
             raise DefinitionError(
-                f"table({topic.name}): deleted={deleted!r} is not an expression; use one such as pl.col('gone')"
+                f"table({topic.name}): deleted={deleted!r} is not an expression; use one such as "
+                "pl.col('gone')"
             )
         columns = graph.columns_used([deleted])
         missing = [column for column in columns or () if column not in changes.columns]
         if missing:
             raise DefinitionError(
-                f"table({topic.name}): deleted={deleted} looks at {missing[0]!r}; there are {', '.join(changes.columns)}"
+                f"table({topic.name}): deleted={deleted} looks at {missing[0]!r}; there are "
+                f"{', '.join(changes.columns)}"
             )
         changes.filter(deleted)
     if topic.tombstones:

@@ -16,7 +16,8 @@ def build_write(source: graph.Node, topic: Topic) -> graph.Write:
     require_type("write", topic, Topic, "a topic; say Topic('name', Type)")
     if topic.is_read_only:
         raise DefinitionError(
-            f"write({topic.name}): millrace reads Avro and Confluent's header, and writes neither; write binary or json"
+            f"write({topic.name}): millrace reads Avro and Confluent's header, and writes neither; write "
+            "binary or json"
         )
     _check_names(source.schema, topic)
     for name, field_type in topic.schema.items():
@@ -30,7 +31,8 @@ def _check_names(schema: pl.Schema, topic: Topic) -> None:
     if missing or extra:
         difference = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)} besides"
         raise DefinitionError(
-            f"write({topic.name}): the stream {difference}; {topic.type.__name__} has {', '.join(topic.schema)}. Use select() to name the columns alike"
+            f"write({topic.name}): the stream {difference}; {topic.type.__name__} has "
+            f"{', '.join(topic.schema)}. Use select() to name the columns alike"
         )
 
 
@@ -38,7 +40,8 @@ def _check_type(topic: Topic, name: str, column_type: pl.DataType, field_type: p
     if column_type == pl.Null:
         if event_values.is_required(event_types.descriptor(topic.type).fields_by_name[name]):
             raise DefinitionError(
-                f"write({topic.name}): {name} is always null, and the field must have a value; declare it optional (`... | None`), or fill it"
+                f"write({topic.name}): {name} is always null, and the field must have a value; declare it "
+                "optional (`... | None`), or fill it"
             )
     elif column_type.is_nested() != field_type.is_nested() and pl.Object not in (column_type, field_type):
         raise DefinitionError(

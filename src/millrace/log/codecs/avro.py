@@ -48,7 +48,8 @@ def _make_reader(topic: Topic) -> Callable[[bytes], dict[str, Any]]:
         import fastavro
     except ModuleNotFoundError as error:
         raise ComponentMissing(
-            f"topic {topic.name!r} holds Avro, which needs fastavro; install it with: pip install 'millrace[kafka]'"
+            f"topic {topic.name!r} holds Avro, which needs fastavro; install it with: pip install "
+            "'millrace[kafka]'"
         ) from error
     schema = _parse_schema(topic.avro or "", topic.name)
 

@@ -107,7 +107,8 @@ def to_batch(handler: Handler, frame: pl.DataFrame, label: str) -> ArrowBatch:
     missing = [field.name for field in handler.schema if field.name not in frame.columns]
     if missing:
         raise DefinitionError(
-            f"{label}: the rows lack {', '.join(missing)}; {handler.descriptor.name} has {', '.join(handler.schema.names)}"
+            f"{label}: the rows lack {', '.join(missing)}; {handler.descriptor.name} has "
+            f"{', '.join(handler.schema.names)}"
         )
     table = frame.select(handler.schema.names).to_arrow(compat_level=pl.CompatLevel.oldest())
     arrays = [
@@ -125,7 +126,8 @@ def _fit_column(column: Any, field: Any, arrow_type: Any, label: str) -> Any:
     array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if not field.nullable and array.null_count and not pa.types.is_nested(field.type):
         raise DefinitionError(
-            f"{label}: column {field.name!r} holds nulls, but the field must have a value; declare it optional (`... | None`), or use fill_null()"
+            f"{label}: column {field.name!r} holds nulls, but the field must have a value; declare it "
+            "optional (`... | None`), or use fill_null()"
         )
     if array.type == arrow_type or (pa.types.is_string(arrow_type) and pa.types.is_large_string(array.type)):
         return array
@@ -174,7 +176,8 @@ def _enum_numbers(field: FieldDescriptor, array: Any, label: str) -> Any:
     except pa.ArrowInvalid as error:
         names = ", ".join(value.name for value in values)
         raise DefinitionError(
-            f"{label}: {field.name}={unknown[0].as_py()!r} is not a value of {field.enum_type.name}; it has {names}"
+            f"{label}: {field.name}={unknown[0].as_py()!r} is not a value of "
+            f"{field.enum_type.name}; it has {names}"
         ) from error
 
 

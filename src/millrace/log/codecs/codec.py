@@ -55,7 +55,8 @@ def _encode_rows(topic: Topic, frame: pl.DataFrame, ingestion_time: int | None) 
     label = f"topic {topic.name!r}"
     if topic.is_read_only:
         raise DefinitionError(
-            f"{label} is written by others: millrace reads Avro and Confluent's header, but writes neither; write to a topic of another codec"
+            f"{label} is written by others: millrace reads Avro and Confluent's header, but writes neither; "
+            "write to a topic of another codec"
         )
     handler = binary.event_handler(topic.type)
     batch = binary.to_batch(handler, frame, label)
@@ -257,7 +258,8 @@ def _refuse_invalid_timestamps(batch: Any, label: str) -> None:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         for rows in _out_of_range(column):
             raise DefinitionError(
-                f"{label}: column {name!r} holds times outside the years 1 to 9999, first in row {rows[0]}; set such rows aside before they are written"
+                f"{label}: column {name!r} holds times outside the years 1 to 9999, first in row {rows[0]}; "
+                "set such rows aside before they are written"
             )
 
 
@@ -342,13 +344,15 @@ def _to_timestamps(times: pl.Series, label: str, *, optional: bool = False) -> A
     array = times.cast(pl.Int64).rechunk().to_arrow()
     if array.null_count and not optional:
         raise DefinitionError(
-            f"{label}: {array.null_count} rows have no {times.name}, without which they have no place in time; filter them out or fill it"
+            f"{label}: {array.null_count} rows have no {times.name}, without which they have no place in "
+            "time; filter them out or fill it"
         )
     bounds = pc.min_max(array).as_py()
     first, last = bounds["min"], bounds["max"]
     if first is not None and (first < MIN_TIME or last > MAX_TIME):
         raise DefinitionError(
-            f"{label}: {times.name} from {first} to {last} ms is outside the years 1 to 9999; set such rows aside before they are written"
+            f"{label}: {times.name} from {first} to {last} ms is outside the years 1 to 9999; set such rows "
+            "aside before they are written"
         )
     return array.view(_TIMESTAMP)
 

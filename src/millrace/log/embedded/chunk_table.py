@@ -34,7 +34,10 @@ _OFFSETS = {
     "end": f'select "end", {_LAST_END} from partition p where id between ? and ? order by id',  # noqa: S608 - constants of this file
 }
 """The boundary that `partition` declares, and the one that the chunks show."""
-_APPEND_POSITION = f'select "end", {_LAST_END}, t.name, p.number from partition p join topic t on t.id = p.topic where p.id = ?'  # noqa: S608 - constants of this file
+_APPEND_POSITION = (
+    f'select "end", {_LAST_END}, t.name, p.number from partition p '  # noqa: S608 - constants of this file
+    "join topic t on t.id = p.topic where p.id = ?"
+)
 _CHUNK = (
     "select i.base, c.count, c.body, c.partition = i.partition and c.base = i.base "
     "from chunk i cross join chunk c on c.rowid = i.rowid where i.partition=?1"
@@ -156,8 +159,8 @@ def _merge_into_last(
 def newest_append_time(connection: Connection, topic_id: int) -> int:
     """When the newest record of a topic was appended; 0: it has none."""
     cursor = connection.execute(
-        "select coalesce(max(last), 0) from (select (select newest from chunk where partition=p.id order by base desc limit 1) as last "
-        "from partition p where p.topic=?)",
+        "select coalesce(max(last), 0) from (select (select newest from chunk where partition=p.id order by "
+        "base desc limit 1) as last from partition p where p.topic=?)",
         (topic_id,),
     )
     return int(cursor.fetchone()[0])

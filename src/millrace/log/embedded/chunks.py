@@ -57,12 +57,20 @@ def split_into_chunks(batch: OutgoingRecords, now: int) -> Iterator[tuple[int, b
     keys, key_lengths = (None, None) if batch.keys is None else _compact(batch.keys)
     if len(value_lengths) and int(value_lengths.max()) > RECORD_BYTES:
         raise LogError(
-            f"a record of {int(value_lengths.max())} bytes is larger than the log takes ({RECORD_BYTES}); store it elsewhere and append a reference"
+            f"a record of {int(value_lengths.max())} bytes is larger than the log takes ({RECORD_BYTES}); "
+            "store it elsewhere and append a reference"
         )
     for start, end in _chunk_ranges(value_lengths):
         key_slice = None if keys is None else keys.slice(start, end - start)
-        yield end - start, _encode_chunk(key_slice, None if key_lengths is None else key_lengths[start:end], values.slice(start, end - start),
-                                  value_lengths[start:end], None if batch.headers is None else batch.headers[start:end], now)  # fmt: skip
+        chunk = _encode_chunk(
+            key_slice,
+            None if key_lengths is None else key_lengths[start:end],
+            values.slice(start, end - start),
+            value_lengths[start:end],
+            None if batch.headers is None else batch.headers[start:end],
+            now,
+        )
+        yield end - start, chunk
 
 
 def merge(bodies: Sequence[bytes]) -> bytes:
@@ -203,7 +211,8 @@ def check_chunk(body: bytes) -> bool:
         return True
     if version != VERSION_WITHOUT_CHECKSUM:
         raise LogDamaged(
-            f"format {version} is not known here (known: up to {VERSION}): the bytes are damaged, or a newer millrace wrote them: upgrade millrace then"
+            f"format {version} is not known here (known: up to {VERSION}): the bytes are damaged, or a "
+            "newer millrace wrote them: upgrade millrace then"
         )
     expected = (
         _HEAD.size + _RUN.size * runs + 4 * count * (2 if flags & KEYS else 1) + key_bytes + value_bytes
@@ -276,7 +285,8 @@ def _binary_array(lengths: Sequence[bytes | memoryview], data: Sequence[bytes | 
     np.cumsum(np.where(null, 0, sizes) if nulls else sizes, out=offsets[1:])
     if offsets[-1] > np.iinfo(np.int32).max:
         raise LogError(
-            f"a range of {len(sizes)} records holds {offsets[-1]} bytes, more than fit in one read; read fewer at a time"
+            f"a range of {len(sizes)} records holds {offsets[-1]} bytes, more than fit in one read; read "
+            "fewer at a time"
         )
     valid = pa.py_buffer(np.packbits(~null, bitorder="little").tobytes()) if nulls else None
     return pa.Array.from_buffers(

@@ -37,7 +37,8 @@ class EmbeddedLog:
                 self._folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise LogUnwritable(
-                    f"the log folder {self._folder} cannot be made ({error.strerror}); choose another, or give this user permission"
+                    f"the log folder {self._folder} cannot be made ({error.strerror}); choose another, or "
+                    "give this user permission"
                 ) from error
         self._results = Store(self._folder / "results.db", create=create)
         self._inputs = Store(self._folder / "inputs.db", create=create)
@@ -81,7 +82,8 @@ class EmbeddedLog:
         if not rows or start > end or rows[-1].base + rows[-1].records < end:
             begin, held_end = self.start_offsets(topic)[partition], self.end_offsets(topic)[partition]
             raise OffsetGone(
-                f"{topic}[{partition}] holds offsets {begin} to {held_end}, not all of {start} to {end}; start again from {begin}, or restore the log"
+                f"{topic}[{partition}] holds offsets {begin} to {held_end}, not all of {start} to {end}; "
+                f"start again from {begin}, or restore the log"
             )
         return chunk_table.to_records(stored, partition, rows, start, end)
 
@@ -121,7 +123,8 @@ class EmbeddedLog:
         for store in (self._inputs, self._results):
             with store.reading() as connection:
                 partitions = connection.execute(
-                    "select p.id, t.id, t.retention from topic t join partition p on p.topic = t.id where t.retention is not null"
+                    "select p.id, t.id, t.retention from topic t join partition p on p.topic = t.id where "
+                    "t.retention is not null"
                 ).fetchall()
                 newest = (
                     {topic: chunk_table.newest_append_time(connection, topic) for _, topic, _ in partitions}
@@ -150,7 +153,9 @@ class EmbeddedLog:
             topic = topic_table.find_topic(self._store_of(name), name)
             if topic is None:
                 raise TopicMissing(
-                    f"there is no topic {name!r} in {self._folder}; there are {', '.join(self.list_topics()) or 'none yet'}. A run or ingestion that uses it creates it"
+                    f"there is no topic {name!r} in {self._folder}; there are "
+                    f"{', '.join(self.list_topics()) or 'none yet'}. A run or ingestion "
+                    "that uses it creates it"
                 )
             self._topics[name] = topic
         return topic

@@ -15,15 +15,16 @@ VERSION = 2
 
 _TABLES = """
 create table if not exists topic(
-    id integer primary key, name text not null unique, codec text not null, type text not null, fields text not null,
-    envelope integer not null, retention integer, partitioner text);
+    id integer primary key, name text not null unique, codec text not null, type text not null,
+    fields text not null, envelope integer not null, retention integer, partitioner text);
 create table if not exists identity(topic integer primary key, id text not null);
 create table if not exists partition(
     id integer primary key, topic integer not null, number integer not null,
-    "begin" integer not null default 0, "end" integer not null default 0, bytes integer not null default 0, unique(topic, number));
+    "begin" integer not null default 0, "end" integer not null default 0,
+    bytes integer not null default 0, unique(topic, number));
 create table if not exists chunk(
-    partition integer not null, base integer not null, count integer not null, newest integer not null, body blob not null,
-    primary key(partition, base));
+    partition integer not null, base integer not null, count integer not null, newest integer not null,
+    body blob not null, primary key(partition, base));
 create table if not exists writer(name text primary key, epoch integer not null, marker integer not null);
 """
 """`identity` tells a topic from another of the same name. Topics made before it existed have none."""
@@ -49,7 +50,8 @@ class Store:
         self._pid = os.getpid()
         if not create and not path.exists():
             raise LogError(
-                f"there is no log in {path.parent}: {path.name} is missing; check the path, or let a run or ingestion create it"
+                f"there is no log in {path.parent}: {path.name} is missing; check the path, or let a run or "
+                "ingestion create it"
             )
         with self._translate_errors():
             self._check_small_tables(self.connection())
@@ -114,7 +116,8 @@ class Store:
         if version > VERSION:
             connection.close()
             raise LogError(
-                f"{self.path} was written by a newer millrace (format {version}, known here: {VERSION}); upgrade millrace"
+                f"{self.path} was written by a newer millrace (format {version}, known here: {VERSION}); "
+                "upgrade millrace"
             )
         if version == 0:
             self._create(connection)
@@ -171,7 +174,8 @@ def _to_wal(connection: sqlite3.Connection) -> None:
 def damaged_error(path: Path, place: str, lost: str, error: Exception) -> LogDamaged:
     """The error for bytes that are not those that were written: where, what is lost, and what to do."""
     return LogDamaged(
-        f"{path} is damaged at {place} ({error}), so {lost} cannot be read; restore {path.parent} from a backup, `millrace verify` says what else is damaged"
+        f"{path} is damaged at {place} ({error}), so {lost} cannot be read; restore {path.parent} from a "
+        "backup, `millrace verify` says what else is damaged"
     )
 
 
@@ -186,22 +190,27 @@ def translate_error(error: sqlite3.Error, path: Path) -> LogError:
     folder = path.parent
     if code == sqlite3.SQLITE_FULL:
         return LogUnwritable(
-            f"the disk of {folder} is full ({error}), so nothing of this was written; free some space, then go on: nothing is lost"
+            f"the disk of {folder} is full ({error}), so nothing of this was written; free some space, then "
+            "go on: nothing is lost"
         )
     if code == sqlite3.SQLITE_IOERR:
         return LogUnwritable(
-            f"the disk of {folder} refused to write ({error}), so nothing of this was written; check its space, quota and health, then go on"
+            f"the disk of {folder} refused to write ({error}), so nothing of this was written; check its "
+            "space, quota and health, then go on"
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return LogUnwritable(
-            f"{path} cannot be written ({error}); give this user write permission on {folder} and the files in it"
+            f"{path} cannot be written ({error}); give this user write permission on "
+            f"{folder} and the files in it"
         )
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or _is_contradiction(error, code):
         return LogDamaged(
-            f"{path} is damaged ({error}); restore {folder} from a backup, or save what `sqlite3 {path.name} .recover` finds; `millrace verify` says what else is damaged"
+            f"{path} is damaged ({error}); restore {folder} from a backup, or save what `sqlite3 "
+            f"{path.name} .recover` finds; `millrace verify` says what else is damaged"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LogError(
-            f"{path} was locked by another process for {_BUSY_SECONDS} s ({error}); find and stop that process, then try again"
+            f"{path} was locked by another process for {_BUSY_SECONDS} s ({error}); find and stop that "
+            "process, then try again"
         )
     return LogError(f"{path}: {error}")

@@ -37,7 +37,8 @@ def find_topic(store: Store, name: str) -> StoredTopic | None:
     """The topic of that name; `LogDamaged` if its rows contradict each other."""
     with store.reading() as connection:
         rows = connection.execute(
-            "select p.id, p.number, t.partitioner from topic t join partition p on p.topic = t.id where t.name=? order by p.number",
+            "select p.id, p.number, t.partitioner from topic t join partition p on p.topic = t.id where "
+            "t.name=? order by p.number",
             (name,),
         ).fetchall()
     if not rows:
@@ -100,7 +101,8 @@ def _read_declaration(
     connection: Connection, name: str
 ) -> tuple[int, str, str, str, bool, int | None] | None:
     row = connection.execute(
-        "select (select count(*) from partition where topic=t.id), codec, type, fields, envelope, retention from topic t where name=?",
+        "select (select count(*) from partition where topic=t.id), codec, type, fields, envelope, retention "
+        "from topic t where name=?",
         (name,),
     ).fetchone()
     return None if row is None else (row[0], row[1], row[2], row[3], bool(row[4]), row[5])
@@ -110,7 +112,8 @@ def _create_topic(
     connection: Connection, name: str, partitions: int, wanted: TopicFormat, retention: int | None
 ) -> None:
     topic = connection.execute(
-        "insert into topic(name, codec, type, fields, envelope, retention, partitioner) values(?, ?, ?, ?, ?, ?, ?)",
+        "insert into topic(name, codec, type, fields, envelope, retention, partitioner) "
+        "values(?, ?, ?, ?, ?, ?, ?)",
         (name, *wanted, retention, NEW_TOPICS),
     ).lastrowid
     connection.execute("insert into identity values(?, ?)", (topic, uuid.uuid4().hex))
@@ -131,6 +134,7 @@ def _check_partitioner(store: Store, topic: str, recorded: object) -> Partitione
         topic,
         "its keyed records",
         LogDamaged(
-            f"its partitioner {recorded!r} is not known here: the bytes are damaged, or a newer millrace wrote them: upgrade millrace then"
+            f"its partitioner {recorded!r} is not known here: the bytes are damaged, or a newer millrace "
+            "wrote them: upgrade millrace then"
         ),
     )

@@ -59,7 +59,8 @@ def _verify_file(path: Path, counts: VerificationCounts) -> Iterator[Damage]:
         with closing(open_readonly(path)) as db:
             yield from verify_pages(db, path, remedy)
             for partition_id, topic, number, begin, end in db.execute(
-                'select p.id, t.name, p.number, p."begin", p."end" from partition p join topic t on t.id = p.topic order by t.name, p.number'
+                'select p.id, t.name, p.number, p."begin", p."end" from partition p join topic t on t.id = '
+                "p.topic order by t.name, p.number"
             ).fetchall():
                 yield from _verify_partition(
                     db, path, f"{topic}[{number}]", (partition_id, begin, end), counts

@@ -51,14 +51,16 @@ class EmbeddedWriter:
             topic = self._find_topic(name)
             if topic.store is not self._store:
                 raise LogError(
-                    f"writer {self._name!r}: {name!r} cannot be part of a commit, as the embedded log keeps input.* in another file; choose a name outside input.*"
+                    f"writer {self._name!r}: {name!r} cannot be part of a commit, as the embedded log keeps "
+                    "input.* in another file; choose a name outside input.*"
                 )
             prepared += self._prepare(topic, batch, now)
         with self._store.writing() as connection:
             epoch, stored_marker = self._read_row(connection)
             if epoch != self._epoch:
                 raise Fenced(
-                    f"another writer named {self._name!r} has taken over, so marker {marker} was not committed; only one run may write at a time"
+                    f"another writer named {self._name!r} has taken over, so marker {marker} was not "
+                    "committed; only one run may write at a time"
                 )
             self._check_newer(marker, stored_marker)
             chunk_table.insert(self._store, connection, prepared)
@@ -77,5 +79,6 @@ class EmbeddedWriter:
     def _check_newer(self, marker: int, last_marker: int) -> None:
         if marker <= last_marker:
             raise LogError(
-                f"writer {self._name!r}: marker {marker} is not after {last_marker}, which is already committed; skip it"
+                f"writer {self._name!r}: marker {marker} is not after {last_marker}, which is already "
+                "committed; skip it"
             )

@@ -127,8 +127,9 @@ class BrokerErrors:
         reason = "" if error is None else f" ({_error_text(self._last_error or error)})"
         if elapsed * 1000 > self.wait_ms:
             raise LogUnreachable(
-                f"Kafka at {self.servers} has not answered for {durations.format_millis(self.wait_ms)}{reason}; see that brokers run there, "
-                "and that address and security.protocol are right, or wait longer (kafka.wait)"
+                f"Kafka at {self.servers} has not answered for "
+                f"{durations.format_millis(self.wait_ms)}{reason}; see that brokers run there, and that "
+                "address and security.protocol are right, or wait longer (kafka.wait)"
             )
         if not has_logged and elapsed > QUIET_SECONDS:
             _log.warning(
@@ -145,7 +146,8 @@ class BrokerErrors:
         code, detail = error.code(), _error_text(error)
         if code in _AUTHORIZATION_ERRORS:
             return LogDenied(
-                f"{action}: Kafka at {self.servers} does not allow it ({detail}); ask for the rights, or use another sasl.username"
+                f"{action}: Kafka at {self.servers} does not allow it ({detail}); ask for the rights, or "
+                "use another sasl.username"
             )
         if code in _AUTHENTICATION_ERRORS:
             return LogDenied(
@@ -153,8 +155,9 @@ class BrokerErrors:
             )
         if code in _SIZE_ERRORS:
             return LogError(
-                f"{action}: a record is larger than Kafka takes ({detail}); store it elsewhere and append a reference, or raise "
-                "message.max.bytes under [kafka.client] and max.message.bytes of the topic"
+                f"{action}: a record is larger than Kafka takes ({detail}); store it elsewhere and append a "
+                "reference, or raise message.max.bytes under [kafka.client] and "
+                "max.message.bytes of the topic"
             )
         if code in _FENCED_ERRORS:
             return Fenced(f"{action}: {detail}")
@@ -181,7 +184,10 @@ def needs_new_producer(error: KafkaError) -> bool:
 def _remedy(error: KafkaError) -> str:
     if error.code() == KafkaError._SSL:
         return "see security.protocol and ssl.ca.location under [kafka.client]"
-    return "see sasl.mechanism, sasl.username and the password, which is best given as MILLRACE_KAFKA_CLIENT_SASL_PASSWORD"
+    return (
+        "see sasl.mechanism, sasl.username and the password, which is best given as "
+        "MILLRACE_KAFKA_CLIENT_SASL_PASSWORD"
+    )
 
 
 def _error_text(error: KafkaError) -> str:

@@ -83,8 +83,9 @@ def _make_client(client_type: Callable[[dict[str, Any]], T], settings: dict[str,
     except KafkaException as error:
         reason: KafkaError = error.args[0]
         raise ConfigError(
-            f"[kafka.client]: these settings cannot be used ({' '.join(reason.str().split())}); see the names and values in librdkafka's CONFIGURATION.md, "
-            "and for GSSAPI (Kerberos) install a confluent-kafka that is built with it"
+            f"[kafka.client]: these settings cannot be used ({' '.join(reason.str().split())}); see the "
+            "names and values in librdkafka's CONFIGURATION.md, and for GSSAPI (Kerberos) install a "
+            "confluent-kafka that is built with it"
         ) from error
 
 
@@ -95,7 +96,8 @@ class Clients:
         for key in settings:
             if key in RESERVED_SETTINGS:
                 raise ConfigError(
-                    f"kafka.client: {key} cannot be set, as exactly-once rests on how millrace sets it; leave it out"
+                    f"kafka.client: {key} cannot be set, as exactly-once rests on how "
+                    "millrace sets it; leave it out"
                 )
         self._broker_errors = broker_errors
         self._settings = settings

@@ -331,7 +331,8 @@ class KafkaLog:
             except OffsetGone as error:
                 begin, held_end = self.start_offsets(topic)[partition], self.end_offsets(topic)[partition]
                 raise OffsetGone(
-                    f"{topic}[{partition}] holds offsets {begin} to {held_end}, not all of {wanted_range}; start again from {begin}, or restore the log"
+                    f"{topic}[{partition}] holds offsets {begin} to {held_end}, not all of {wanted_range}; "
+                    f"start again from {begin}, or restore the log"
                 ) from error
             except TopicMissing:
                 if reader := self._readers.pop((topic, partition), None):
@@ -368,5 +369,6 @@ def _client_max_bytes(settings: KafkaSettings) -> int | None:
         return None if setting is None else int(str(setting))
     except ValueError:
         raise LogError(
-            f"kafka.client.message.max.bytes = {setting!r} is not a number of bytes; write one, such as 2000000"
+            f"kafka.client.message.max.bytes = {setting!r} is not a number of bytes; "
+            "write one, such as 2000000"
         ) from None

@@ -56,6 +56,7 @@ def await_settled(end: int, settled: Callable[[], int], *, wait_ms: int) -> None
     while settled() < end:
         if time.monotonic() > deadline:
             raise LogUnreachable(
-                f"a transaction of another writer has been open for {wait_ms // 1000} s, so it is not known what was committed last; try again later"
+                f"a transaction of another writer has been open for {wait_ms // 1000} s, so it is not known "
+                "what was committed last; try again later"
             )
         time.sleep(0.01)

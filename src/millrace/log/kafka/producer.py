@@ -65,8 +65,9 @@ def check_sizes(topic: str, batch: OutgoingRecords, max_bytes: int) -> None:
     size = int(record_sizes(batch).max(initial=0))
     if size > max_bytes:
         raise LogError(
-            f"a record of {size} bytes for {topic!r} is larger than the topic takes ({max_bytes}); store it elsewhere and append a reference, or "
-            "raise max.message.bytes of the topic (and message.max.bytes under [kafka.client], if it is set). Nothing was appended"
+            f"a record of {size} bytes for {topic!r} is larger than the topic takes ({max_bytes}); store it "
+            "elsewhere and append a reference, or raise max.message.bytes of the topic (and "
+            "message.max.bytes under [kafka.client], if it is set). Nothing was appended"
         )
 
 

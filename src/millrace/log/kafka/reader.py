@@ -171,7 +171,8 @@ class _Columns:
         values, keys = pa.array(self._values, pa.binary()), pa.array(self._keys, pa.binary())
         if isinstance(values, pa.ChunkedArray) or isinstance(keys, pa.ChunkedArray):
             raise LogError(
-                f"a range of {len(self._values)} records holds more than 2 GiB; read fewer at a time (run.max_events_per_batch)"
+                f"a range of {len(self._values)} records holds more than 2 GiB; read fewer at a time "
+                "(run.max_events_per_batch)"
             )
         offsets = self._offsets[0] if len(self._offsets) == 1 else np.concatenate(self._offsets)
         headers = [_to_headers(each) for each in self._headers] if any(self._headers) else None

@@ -62,7 +62,8 @@ class Topics:
             count = self._count_partitions(topic) or self._await_partitions(topic)
             if not count:
                 raise TopicMissing(
-                    f"there is no topic {topic!r} in {self._brokers.url}; there are {', '.join(self.names()) or 'none yet'}. A run or ingestion that uses it creates it"
+                    f"there is no topic {topic!r} in {self._brokers.url}; there are "
+                    f"{', '.join(self.names()) or 'none yet'}. A run or ingestion that uses it creates it"
                 )
             with self._lock:
                 self._known[topic] = time.monotonic(), count
@@ -121,7 +122,8 @@ class Topics:
             lambda: self._count_partitions(topic) > 0, within=self._broker_errors.wait_ms / 1000
         ):
             raise LogError(
-                f"topic {topic!r} was made, but Kafka at {self._broker_errors.servers} does not know it yet; try again"
+                f"topic {topic!r} was made, but Kafka at {self._broker_errors.servers} does not know it "
+                "yet; try again"
             )
         return created
 

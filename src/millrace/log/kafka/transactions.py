@@ -108,7 +108,8 @@ class KafkaWriter:
         """All topics and the marker, in one transaction."""
         if marker <= self.last_marker:
             raise LogError(
-                f"writer {self._name!r}: marker {marker} is not after {self.last_marker}, which is already committed; skip it"
+                f"writer {self._name!r}: marker {marker} is not after {self.last_marker}, which is already "
+                "committed; skip it"
             )
         parts = self._log.prepare(batches)
         new_marker = msgspec.structs.replace(self._own_marker, marker=marker)
@@ -228,7 +229,8 @@ class KafkaWriter:
             and last_marker.owner != self._own_marker.owner
         ):
             raise Fenced(
-                f"another writer named {self._name!r} has taken over, so marker {marker.marker} was not committed; only one run may write at a time"
+                f"another writer named {self._name!r} has taken over, so marker {marker.marker} was not "
+                "committed; only one run may write at a time"
             )
         return last_marker
 

@@ -41,7 +41,8 @@ def parse_url(url: str) -> Brokers:
     servers, _, prefix = rest.partition("/")
     if "@" in servers:
         raise ConfigError(
-            "a log URL must not hold a name or password, as it is shown in many places; set sasl.username under [kafka.client], and MILLRACE_KAFKA_CLIENT_SASL_PASSWORD in the environment"
+            "a log URL must not hold a name or password, as it is shown in many places; set sasl.username "
+            "under [kafka.client], and MILLRACE_KAFKA_CLIENT_SASL_PASSWORD in the environment"
         )
     for server in servers.split(","):
         host, _, port = server.rpartition(":")

@@ -1,18 +1,21 @@
 """Patterns of strict contiguity, matched on columns: all beginnings of all keys at once, by a DFA (`dfa.py`).
 
-Such a pattern ignores no event, so a partial match is a range of rows of its key, and its first row determines the rest. The state
-of a key is therefore rows: from the first row with which a match may still come, up to the newest. There are no partial matches
-to store. In the next batch the kept rows are scanned again, with the new rows behind them.
+Such a pattern ignores no event, so a partial match is a range of rows of its key, and its first row
+determines the rest. The state of a key is therefore rows: from the first row with which a match may still
+come, up to the newest. There are no partial matches to store. In the next batch the kept rows are scanned
+again, with the new rows behind them.
 
 With `a b c` (each directly after the one before), within 10 s, and the watermark at t=5:
 
     batch 1   t=1 a   t=2 x   t=3 a   t=4 b        kept: t=3 a (may begin), t=4 b
     batch 2   t=6 c                                scanned: a b c → the match 3 4 6
 
-The match that would begin at t=1 ended at x. A kept row that no match may begin with has `_first` false, so it is not tried again.
+The match that would begin at t=1 ended at x. A kept row that no match may begin with has `_first` false, so
+it is not tried again.
 
-The invariant: a match is reported once. Under `skip_none` a beginning is kept while it is open, and only matches that end with a new
-row are reported. Under the other strategies a beginning that is reported, or ruled out, is not kept.
+The invariant: a match is reported once. Under `skip_none` a beginning is kept while it is open, and only
+matches that end with a new row are reported. Under the other strategies a beginning that is reported, or
+ruled out, is not kept.
 
 Rows become Python objects only where they belong to a match, or to a timeout that somebody asks for.
 """
@@ -50,7 +53,9 @@ class ContiguousMatcher:
 
     @staticmethod
     def is_suitable(matcher: Matcher) -> bool:
-        """Whether a pattern is regular, and its skip strategy names no step: which step took a row is not known here."""
+        """Whether a pattern is regular, and its skip strategy names no step:
+        which step took a row is not known here.
+        """
         return is_regular(matcher.runner.nfa) and matcher.pattern.skip.kind in (
             "none",
             "to_next",
@@ -69,7 +74,9 @@ class ContiguousMatcher:
         return LazyDfa(self.matcher.runner.nfa)
 
     def step(self, kept: pl.DataFrame, fresh: pl.DataFrame, watermark: int) -> ContiguousResult:
-        """Matches new rows behind the kept rows of their keys, all before the watermark, and lets time pass up to it."""
+        """Matches new rows behind the kept rows of their keys, all before the watermark,
+        and lets time pass up to it.
+        """
         columns, mask = list(self.matcher.schema), self.matcher.predicates.mask().alias(MASK)
         old = kept.select(*columns, MAY_BEGIN, pl.lit(value=False).alias(IS_NEW))
         new = fresh.select(*columns, pl.lit(value=True).alias(MAY_BEGIN), pl.lit(value=True).alias(IS_NEW))
@@ -125,7 +132,8 @@ class ContiguousMatcher:
     def _order_matches(
         self, found: ScanResults, keys: Numbers, is_waiting: Flags, is_overdue: Flags
     ) -> tuple[Flags, Flags]:
-        """Which beginnings are reported, and which are kept. A beginning that is open blocks the later ones of its key.
+        """Which beginnings are reported, and which are kept. A beginning that is open blocks the later ones
+        of its key.
 
         Whether an earlier match rules out a later beginning is decided by `SkipStrategy.next_start`.
         """
@@ -159,7 +167,9 @@ class ContiguousMatcher:
         is_new: Flags,
         span: int,
     ) -> MatchResults:
-        """The events of reported matches and timeouts. Their rows, and no others, run through the NFA one by one."""
+        """The events of reported matches and timeouts.
+        Their rows, and no others, run through the NFA one by one.
+        """
         after, rules = MatchResults([], []), self.matcher.runner
         chosen = np.flatnonzero(is_reported)
         if not len(chosen):

@@ -1,19 +1,21 @@
 """Regular patterns as a deterministic automaton (DFA) over bit masks, run from all beginnings at once.
 
-A pattern is regular if it ignores no event and its conditions look at the row alone. Then the mask of a row (a bit per condition)
-is all that the automaton needs. A state of the DFA is a set of NFA states. Its table maps a set and a mask to the next set, and is
-filled in as pairs occur (subset construction, lazily): of 256 possible masks a stream shows few.
+A pattern is regular if it ignores no event and its conditions look at the row alone. Then the mask of a row
+(a bit per condition) is all that the automaton needs. A state of the DFA is a set of NFA states. Its table
+maps a set and a mask to the next set, and is filled in as pairs occur (subset construction, lazily): of 256
+possible masks a stream shows few.
 
-Each round of the loop in `scan` moves every open beginning by one row, with numpy. So it runs as many rounds as the longest open
-match has rows, however many rows and keys there are. With `a b+` and the rows a b b a b of one key, which begin at 0 and 3:
+Each round of the loop in `scan` moves every open beginning by one row, with numpy. So it runs as many rounds
+as the longest open match has rows, however many rows and keys there are. With `a b+` and the rows a b b a b
+of one key, which begin at 0 and 3:
 
     round 1   rows 0 3 (a a)    both continue
     round 2   rows 1 4 (b b)    both are matches now; the second is at the end of its rows, so it stays open
     round 3   row  2   (b)      the first is a match again
     round 4   row  3   (a)      the first ends, and row 2 was its last match
 
-The result says where the latest match of a beginning ends, and whether more may follow. Which step took which row is computed later,
-and only for the beginnings that are reported.
+The result says where the latest match of a beginning ends, and whether more may follow. Which step took which
+row is computed later, and only for the beginnings that are reported.
 """
 
 from __future__ import annotations
@@ -87,7 +89,9 @@ class LazyDfa:
     def scan(
         self, masks: Numbers, times: Numbers, ends: Numbers, starts: Numbers, span: int, *, first_only: bool
     ) -> ScanResults:
-        """Runs the DFA from `starts`. `ends` has, for each row, the end of the rows of its key. `first_only` stops at the first match."""
+        """Runs the DFA from `starts`. `ends` has, for each row, the end of the rows of its key.
+        `first_only` stops at the first match.
+        """
         last_match_rows, until = (np.full(len(starts), -1, dtype=np.int64) for _ in range(2))
         is_open, is_overdue = np.zeros(len(starts), dtype=np.bool_), np.zeros(len(starts), dtype=np.bool_)
         alive, rows, sets = np.arange(len(starts)), starts, np.ones(len(starts), dtype=np.int64)

@@ -1,7 +1,7 @@
 """The partial matches of a key as bytes and back.
 
-Events and entries are written once, however many matches share them, and named by number. So stored state is as large as the shared
-buffer, not as the sum of its matches.
+Events and entries are written once, however many matches share them, and named by number. So stored state is
+as large as the shared buffer, not as the sum of its matches.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ def decode_matches(data: bytes, states: Sequence[NfaState], columns: Sequence[st
     version, *rest = msgspec.msgpack.decode(data)
     if version != VERSION:
         raise StateMismatch(
-            f"stored partial matches have version {version}, but this is version {VERSION}, which numbers the states of a pattern differently; "
-            "start the job without them (--reset JOB), use the version of millrace that wrote them, or recompute results (millrace backfill)"
+            f"stored partial matches have version {version}, but this is version {VERSION}, which numbers "
+            "the states of a pattern differently; start the job without them (--reset JOB), use the version "
+            "of millrace that wrote them, or recompute results (millrace backfill)"
         )
     seq, rows, written, running, waiting = rest
     events: Mapping[int, PatternEvent] = {
@@ -94,8 +95,8 @@ def decode_matches(data: bytes, states: Sequence[NfaState], columns: Sequence[st
 def widen_row(row: Sequence[Any], width: int, columns: Sequence[str]) -> tuple[Any, ...]:
     """A stored row with nulls for the fields that its event type has gained since.
 
-    New fields are the last of the fields, before the times. Nothing else widens a row: a changed step before the operator changes
-    the fingerprint of the state, and such state is refused.
+    New fields are the last of the fields, before the times. Nothing else widens a row: a changed step before
+    the operator changes the fingerprint of the state, and such state is refused.
     """
     missing = width - len(row)
     if missing <= 0 or "event_time" not in columns:

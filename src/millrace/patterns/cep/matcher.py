@@ -1,8 +1,9 @@
-"""The matcher: rows in order of event time in, matches and timeouts out. It is pure: the state of each key is an argument and a result.
+"""The matcher: rows in order of event time in, matches and timeouts out. It is pure: the state of each key is
+an argument and a result.
 
-Conditions on the row alone are computed as columns, once for all rows (`predicates.py`). Rows that every partial match ignores, and
-with which no match begins, are dropped. What remains becomes Python objects, key by key, for the keys with a partial match or a
-possible beginning (`partial_matches.py`).
+Conditions on the row alone are computed as columns, once for all rows (`predicates.py`). Rows that every
+partial match ignores, and with which no match begins, are dropped. What remains becomes Python objects, key
+by key, for the keys with a partial match or a possible beginning (`partial_matches.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ _STORABLE_TYPES = (pl.String, pl.Boolean, pl.Binary, pl.Null)
 
 @dataclass(frozen=True)
 class MatcherResult:
-    """The keys whose state changed (None: the key has no state any more), and the rows of matches and timeouts."""
+    """The keys whose state changed (None: the key has no state any more),
+    and the rows of matches and timeouts.
+    """
 
     changed: Mapping[Key, PartialMatches | None]
     matches: pl.DataFrame
@@ -77,7 +80,8 @@ class Matcher:
         )
         if missing:
             raise DefinitionError(
-                f"the pattern {self.pattern} asks for {', '.join(missing)}, which is not a column of the rows; they have {', '.join(self.schema)}"
+                f"the pattern {self.pattern} asks for {', '.join(missing)}, which is not a column of the "
+                f"rows; they have {', '.join(self.schema)}"
             )
         _ = self.runner
         try:
@@ -111,7 +115,9 @@ class Matcher:
     def step(
         self, matches: Mapping[Key, PartialMatches], frame: pl.DataFrame, watermark: int
     ) -> MatcherResult:
-        """Processes rows, in order of event time and all before the watermark, then the passing of time in all keys."""
+        """Processes rows, in order of event time and all before the watermark,
+        then the passing of time in all keys.
+        """
         return self.match_prepared(matches, self.prepare_rows(frame), watermark)
 
     def prepare_rows(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -257,7 +263,8 @@ def check_types(schema: pl.Schema) -> None:
     for name, dtype in schema.items():
         if not _is_storable(dtype):
             raise DefinitionError(
-                f"a pattern stores whole rows, but {name} is {dtype}, which cannot be stored; cast it, or select() other columns"
+                f"a pattern stores whole rows, but {name} is {dtype}, which cannot be stored; cast it, or "
+                "select() other columns"
             )
 
 

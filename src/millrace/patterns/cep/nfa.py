@@ -1,11 +1,12 @@
-"""A pattern as a nondeterministic automaton (NFA). A state says what a partial match may do with the next event.
+"""A pattern as a nondeterministic automaton (NFA). A state says what a partial match may do with the next
+event.
 
-It may take the event and move on, ignore it and stay, or proceed: do what another state does with the same event. A step that is
-optional and a loop that may end proceed to the state after them. Every possibility is followed, so one beginning may have several
-partial matches.
+It may take the event and move on, ignore it and stay, or proceed: do what another state does with the same
+event. A step that is optional and a loop that may end proceed to the state after them. Every possibility is
+followed, so one beginning may have several partial matches.
 
-States are built from the last part to the first, because a state needs its successors. `a`, followed by one or more `b`, followed
-by `c`, all with relaxed contiguity, becomes
+States are built from the last part to the first, because a state needs its successors. `a`, followed by one
+or more `b`, followed by `c`, all with relaxed contiguity, becomes
 
     0  final
     2  waits for c        takes c → 0      ignores what is not c
@@ -14,14 +15,16 @@ by `c`, all with relaxed contiguity, becomes
     4  waits for b        takes b → 1      ignores what is not b
     5  start              takes a → 4
 
-State 3 exists because a partial match that waits in 1 for another `b` must not proceed to 2 a second time: with the events
-a b x c, the event x leaves one partial match in 3 and one in 2. If 1 ignored x and stayed in 1, the match a b c would be found
-twice at c.
+State 3 exists because a partial match that waits in 1 for another `b` must not proceed to 2 a second time:
+with the events a b x c, the event x leaves one partial match in 3 and one in 2. If 1 ignored x and stayed in
+1, the match a b c would be found twice at c.
 
 Two things are handed from one part to the part after it, as the arguments of a `Continuation`:
 
-- `forbidden`: conditions of `not_followed_by`. They end a partial match that stands at the first state of the next part.
-- `guard`: what a greedy loop before takes. The next part neither takes nor ignores such an event, so the loop gets it.
+- `forbidden`: conditions of `not_followed_by`. They end a partial match that stands at the first state of the
+  next part.
+- `guard`: what a greedy loop before takes. The next part neither takes nor ignores such an event, so the loop
+  gets it.
 """
 
 from __future__ import annotations
@@ -39,12 +42,16 @@ from millrace.patterns.parts import CONTIGUITY, MAX_STATES, InnerContiguity, Pat
 
 ForbiddenPredicates = tuple[Predicate, ...]
 Continuation = Callable[[ForbiddenPredicates, Predicate | None], NfaState]
-"""Builds the state after a part, from the conditions that must not hold before it and the guard of a greedy loop."""
+"""Builds the state after a part, from the conditions that must not hold before it
+and the guard of a greedy loop.
+"""
 
 
 @dataclass(frozen=True)
 class PartContext:
-    """What a part inherits from the groups around it: their `until`, and for the first part the link and the gap of the group."""
+    """What a part inherits from the groups around it: their `until`,
+    and for the first part the link and the gap of the group.
+    """
 
     untils: tuple[Predicate, ...] = ()
     contiguity: InnerContiguity | None = None
@@ -52,7 +59,9 @@ class PartContext:
     also: tuple[NfaState, ...] = ()
     """States after the group: its first state may proceed to them, so the group can be skipped or left."""
     forbidden_after: ForbiddenPredicates = ()
-    """What must not follow the group. It must not come between the repetitions of a loop at the group's end either."""
+    """What must not follow the group.
+    It must not come between the repetitions of a loop at the group's end either.
+    """
 
     @property
     def for_later_parts(self) -> PartContext:
@@ -97,8 +106,8 @@ class Nfa:
     def _build_settled_states(self) -> None:
         """Adds a twin for each state that may settle after a gap and still wait for events after it.
 
-        In `a+ not_followed_by b gap 3` an a at t=1 is a match at t=4, while the loop waits for another a. Then the match
-        must not settle again, and a b at t=10 forbids nothing.
+        In `a+ not_followed_by b gap 3` an a at t=1 is a match at t=4, while the loop waits for another a.
+        Then the match must not settle again, and a b at t=10 forbids nothing.
         """
         gap = self.pattern.parts[-1].gap
         if self.pattern.parts[-1].link != "not_followed_by" or gap is None:
@@ -131,7 +140,8 @@ class Nfa:
     def _add_state(self, **fields: Any) -> NfaState:
         if len(self.states) >= 2 * MAX_STATES:
             raise DefinitionError(
-                f"a pattern becomes more than {2 * MAX_STATES:,} states; use fewer optional parts and repetitions"
+                f"a pattern becomes more than {2 * MAX_STATES:,} states; use fewer "
+                "optional parts and repetitions"
             )
         state = NfaState(len(self.states), **fields)
         self.states.append(state)
@@ -177,7 +187,9 @@ class Nfa:
     def _build_pending(
         self, part: PatternPart, forbidden: ForbiddenPredicates, guard: Predicate | None
     ) -> NfaState:
-        """The state of a `not_followed_by` at the end of the pattern: it ignores events until its time is over."""
+        """The state of a `not_followed_by` at the end of the pattern:
+        it ignores events until its time is over.
+        """
         ignore = ALWAYS if guard is None else negate(guard)
         state = self._add_state(ignore=ignore, nots=forbidden, gap=part.gap, pending=True)
         state.stay = state
@@ -186,7 +198,9 @@ class Nfa:
     def _build_not_next(
         self, part: PatternPart, after: NfaState, guard: Predicate | None, context: PartContext
     ) -> NfaState:
-        """The state of a `not_next`. An event that a greedy loop before it keeps is neither forbidden nor passes."""
+        """The state of a `not_next`.
+        An event that a greedy loop before it keeps is neither forbidden nor passes.
+        """
         refused = self._forbidden_predicate(part, context)
         state = self._add_state(nots=(refused if guard is None else require_both(refused, negate(guard)),))
         passes = negate(refused) if guard is None else require_both(negate(refused), negate(guard))
@@ -245,7 +259,9 @@ class Nfa:
         return _apply_guard(state, guard)
 
     def _add_waiting(self, state: NfaState, ignore: Predicate | None, fields: dict[str, Any]) -> None:
-        """Lets a state ignore events. One that also proceeds does so only at its first event, then waits in a state beside it."""
+        """Lets a state ignore events.
+        One that also proceeds does so only at its first event, then waits in a state beside it.
+        """
         if ignore is None:
             return
         if not state.proceeds:
@@ -316,7 +332,9 @@ class Nfa:
     def _build_endless_turns(
         self, part: PatternPart, following: Continuation, turn_context: PartContext
     ) -> Continuation:
-        """The turns of a group without limit: each ends in one state that begins another turn, or leaves the group."""
+        """The turns of a group without limit:
+        each ends in one state that begins another turn, or leaves the group.
+        """
         turn = self._add_state()
         end_turn = _memoize(
             lambda _nots, guard: turn if guard is None else self._add_state(proceeds=[(negate(guard), turn)])
@@ -332,7 +350,9 @@ class Nfa:
         following: Continuation,
         until_predicates: ForbiddenPredicates,
     ) -> NfaState:
-        """The state after a group that is skipped. A greedy loop at the group's end still keeps the events that it takes."""
+        """The state after a group that is skipped.
+        A greedy loop at the group's end still keeps the events that it takes.
+        """
         while part.parts:
             part = part.parts[-1]
         predicates = self._step_predicates(part, PartContext(until_predicates))

@@ -1,15 +1,16 @@
 """The partial matches of one key, and how events and the passing of time advance them.
 
-An event is processed in three steps: partial matches whose time is over are removed, every other one is advanced, and complete
-matches are released as the skip strategy allows (`skip.py`).
+An event is processed in three steps: partial matches whose time is over are removed, every other one is
+advanced, and complete matches are released as the skip strategy allows (`skip.py`).
 
-A partial match is its state, the tail of its chain of events, and its first event. What an event does to it depends on the state and
-the tail alone, unless a condition looks back. So partial matches that share both (`shared_buffer.py`) are advanced once. With `a+ b`
-within 10 s and ten events `a`, ten partial matches stand in the same state at the same entry: the event `b` is tested once, and
-gives ten matches.
+A partial match is its state, the tail of its chain of events, and its first event. What an event does to it
+depends on the state and the tail alone, unless a condition looks back. So partial matches that share both
+(`shared_buffer.py`) are advanced once. With `a+ b` within 10 s and ten events `a`, ten partial matches stand
+in the same state at the same entry: the event `b` is tested once, and gives ten matches.
 
-With `within` and no `gap`, partial matches expire in the order in which they began. They are kept in that order, so only the front of
-the list is looked at. A deadline lies at `first + within` exactly: with `a` at t=0 and `within` 10 s, an event at t=10 is too late.
+With `within` and no `gap`, partial matches expire in the order in which they began. They are kept in that
+order, so only the front of the list is looked at. A deadline lies at `first + within` exactly: with `a` at
+t=0 and `within` 10 s, an event at t=10 is too late.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from millrace.patterns.cep.states import NfaState
 MAX_PARTIAL_MATCHES = 100_000
 """The limit per key. Patterns that allow any combination double their partial matches with each event."""
 MAX_ENTRIES_PER_MATCH = 5
-"""The limit of entries in the shared buffer, per possible partial match. An event has an entry for each predecessor."""
+"""The limit of entries in the shared buffer, per possible partial match.
+An event has an entry for each predecessor.
+"""
 
 
 class PartialMatch(NamedTuple):
@@ -51,7 +54,9 @@ class StepOutcome(NamedTuple):
 
 
 class FoundMatch(NamedTuple):
-    """The events of a match or of a timeout. `known_at` is the time that made it certain, where no event did."""
+    """The events of a match or of a timeout.
+    `known_at` is the time that made it certain, where no event did.
+    """
 
     tail: MatchTail
     start: PatternEvent
@@ -106,7 +111,8 @@ class WorkBudget:
             self.remaining -= amount
             if self.remaining < 0:
                 raise PatternFailed(
-                    "it has so many partial matches that advancing them takes too long; make it stricter, or its `within` shorter"
+                    "it has so many partial matches that advancing them takes too long; make it stricter, "
+                    "or its `within` shorter"
                 )
 
 
@@ -131,13 +137,17 @@ class NfaRunner:
 
     @cached_property
     def _expires_in_order(self) -> bool:
-        """Whether partial matches expire in the order in which they began, which is the order in which they are kept."""
+        """Whether partial matches expire in the order in which they began,
+        which is the order in which they are kept.
+        """
         return self.span is not None and all(state.max_wait is None for state in self.nfa.states)
 
     def advance(
         self, matches: PartialMatches, rows: KeyRows, time: int, found: MatchResults, *, is_ended: bool
     ) -> PartialMatches:
-        """Processes events in order, then the passing of time up to `time`. `is_ended`: no event follows, ever."""
+        """Processes events in order, then the passing of time up to `time`.
+        `is_ended`: no event follows, ever.
+        """
         running, waiting = list(matches.running), list(matches.waiting)
         begins, times, entry_count, limit = (
             rows.may_begin,
@@ -172,7 +182,9 @@ class NfaRunner:
     def _count_entries(
         self, running: list[PartialMatch], waiting: list[FoundMatch], event: PatternEvent
     ) -> int:
-        """Counts the entries that are still reachable. The running count is too high, as dropped matches do not lower it."""
+        """Counts the entries that are still reachable.
+        The running count is too high, as dropped matches do not lower it.
+        """
         alive: set[int] = set()
         tails = [
             *((run.tail, run.start.seq) for run in running),
@@ -184,16 +196,17 @@ class NfaRunner:
             alive.update(map(id, takewhile(lambda entry: id(entry) not in alive, walk_back(node, first))))
         if len(alive) > self.max_partial_matches * MAX_ENTRIES_PER_MATCH:
             raise self._too_many_error(
-                f"more than {self.max_partial_matches * MAX_ENTRIES_PER_MATCH:,} entries in the shared buffer of partial matches",
+                f"more than {self.max_partial_matches * MAX_ENTRIES_PER_MATCH:,} entries in the shared "
+                "buffer of partial matches",
                 event,
             )
         return len(alive)
 
     def _too_many_error(self, excess: str, event: PatternEvent) -> PatternFailed:
         return PatternFailed(
-            f"a pattern has {excess} for one key, at event time {event.time}, so its state would grow without end; "
-            "make it stricter: consecutive() or the default in place of allow_combinations(), followed_by() in place of followed_by_any(), "
-            "a shorter within(), or skip_past_last()"
+            f"a pattern has {excess} for one key, at event time {event.time}, so its state would grow "
+            "without end; make it stricter: consecutive() or the default in place of allow_combinations(), "
+            "followed_by() in place of followed_by_any(), a shorter within(), or skip_past_last()"
         )
 
     def next_deadline(self, matches: PartialMatches) -> int | None:
@@ -210,7 +223,9 @@ class NfaRunner:
     def _pass_time(
         self, running: list[PartialMatch], waiting: list[FoundMatch], time: int, found: MatchResults
     ) -> tuple[list[PartialMatch], list[FoundMatch]]:
-        """Removes the partial matches whose deadline has passed. In a pending state they are matches, else timeouts."""
+        """Removes the partial matches whose deadline has passed.
+        In a pending state they are matches, else timeouts.
+        """
         if not running or (self._expires_in_order and running[0].start.time + (self.span or 0) > time):
             return running, waiting
         due = {at for run in running if (at := self._deadline(run)) is not None and at <= time}

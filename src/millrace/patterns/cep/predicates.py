@@ -1,18 +1,20 @@
-"""Conditions compiled to predicates: a bit of the row's mask where the row alone decides, else a few operations in plain Python.
+"""Conditions compiled to predicates: a bit of the row's mask where the row alone decides, else a few
+operations in plain Python.
 
-An expression on earlier events is cut. Parts that look at the row alone become columns, computed once per batch. Only the operators
-above them run per event and partial match. In
+An expression on earlier events is cut. Parts that look at the row alone become columns, computed once per
+batch. Only the operators above them run per event and partial match. In
 
     (pl.col("kind") == "b") & (pl.col("value") * 2 > first("a", "value"))
 
-`kind == "b"` becomes a bit, `value * 2` a column of extra values, and `>` a Python comparison with the answer carried by the match
-(`shared_buffer.py`). It runs only where the bit is set. An operator that has no equivalent here falls back to polars, on one row;
-then each step of the pattern counts 100 times in the work budget.
+`kind == "b"` becomes a bit, `value * 2` a column of extra values, and `>` a Python comparison with the answer
+carried by the match (`shared_buffer.py`). It runs only where the bit is set. An operator that has no
+equivalent here falls back to polars, on one row; then each step of the pattern counts 100 times in the work
+budget.
 
-A predicate also says what the mask alone tells. `may_hold` and `must_hold` are safe bounds: `may_hold(mask)` is false only if the
-predicate holds for no event with that mask, and `must_hold(mask)` is true only if it holds for all of them. The condition above may
-hold where the bit is set and must hold nowhere; its negation must hold where the bit is not set. With these bounds rows are dropped
-that no partial match can take.
+A predicate also says what the mask alone tells. `may_hold` and `must_hold` are safe bounds: `may_hold(mask)`
+is false only if the predicate holds for no event with that mask, and `must_hold(mask)` is true only if it
+holds for all of them. The condition above may hold where the bit is set and must hold nowhere; its negation
+must hold where the bit is not set. With these bounds rows are dropped that no partial match can take.
 """
 
 from __future__ import annotations
@@ -91,7 +93,9 @@ def require_either(one: Predicate, other: Predicate) -> Predicate:
 
 @dataclass
 class PredicateCompiler:
-    """Compiles conditions, and collects the columns that they need: `bits` for the mask, `extras` for values."""
+    """Compiles conditions, and collects the columns that they need:
+    `bits` for the mask, `extras` for values.
+    """
 
     answers: RunningAnswers
     bits: list[pl.Expr] = field(default_factory=list)
@@ -127,7 +131,8 @@ class PredicateCompiler:
         bit = 1 << _index_of(self.bits, term)
         if len(self.bits) > MAX_CONDITIONS:
             raise DefinitionError(
-                f"a pattern has more than {MAX_CONDITIONS} different conditions; join some with | or &, or split the pattern"
+                f"a pattern has more than {MAX_CONDITIONS} different conditions; join some with | or &, or "
+                "split the pattern"
             )
 
         def is_set(mask: int) -> bool:
@@ -301,5 +306,6 @@ def check_conditions(steps: Sequence[Condition | None], schema: pl.Schema) -> No
         [dtype] = rows.select(pl.all(), *answers).select(expr).dtypes
         if dtype not in (pl.Boolean, pl.Null):
             raise DefinitionError(
-                f"the condition {expr} is {dtype}, which is neither true nor false; compare it, as in `... > 0`"
+                f"the condition {expr} is {dtype}, which is neither true nor false; "
+                "compare it, as in `... > 0`"
             )

@@ -21,12 +21,14 @@ def check_select(
     steps = [step.name for step in pattern.steps if not step.is_negative]
     if not select:
         raise DefinitionError(
-            f"match() without select has no result columns; give some, such as select={{'at': patterns.first({steps[0]!r}, 'event_time')}}"
+            "match() without select has no result columns; give some, such as select={'at': "
+            f"patterns.first({steps[0]!r}, 'event_time')}}"
         )
     for name, expr in select.items():
         if not isinstance(expr, pl.Expr):
             raise DefinitionError(
-                f"select {name}={expr!r} is not an expression; use patterns.first(step, column), last, sum, count, avg, min, max, collect"
+                f"select {name}={expr!r} is not an expression; use patterns.first(step, column), last, sum, "
+                "count, avg, min, max, collect"
             )
         if name in keys or name in panes.COLUMNS or name == "event_time":
             raise DefinitionError(
@@ -36,11 +38,13 @@ def check_select(
             one = EarlierValue.parse(root)
             if one is None or one.kind == "previous":
                 raise DefinitionError(
-                    f"select {name}={expr} asks for {root}, but a match has many events; name one, as in patterns.last(step, {root!r})"
+                    f"select {name}={expr} asks for {root}, but a match has many events; name one, as in "
+                    f"patterns.last(step, {root!r})"
                 )
             if one.step not in steps or (one.column is not None and one.column not in schema):
                 raise DefinitionError(
-                    f"select {name}={expr} asks for {root}; there are the steps {', '.join(steps)} and the columns {', '.join(schema)}"
+                    f"select {name}={expr} asks for {root}; there are the steps {', '.join(steps)} and the "
+                    f"columns {', '.join(schema)}"
                 )
     empty = pl.Schema(
         {MATCH_NUMBER: pl.Int64(), STEP: pl.String(), TIMED_OUT_AT: pl.Int64(), **schema}
@@ -56,7 +60,9 @@ def check_select(
 
 
 def select_matches(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[str]) -> pl.DataFrame:
-    """A pane per match. Its window reaches from the first event to the last, or to the time that made the match certain."""
+    """A pane per match. Its window reaches from the first event to the last,
+    or to the time that made the match certain.
+    """
     answered = _resolve_references(matches, select, keys)
     about = {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
     return answered.select(

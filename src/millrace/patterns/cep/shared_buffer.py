@@ -1,19 +1,24 @@
-"""The events that partial matches have taken: chains of entries that matches share (the shared buffer of Flink CEP).
+"""The events that partial matches have taken: chains of entries that matches share (the shared buffer of
+Flink CEP).
 
-An entry is an event and the entry taken before it, so a match is a path from its newest entry back to its first event. Matches with
-the same events share entries, also where one began earlier. With `a+ b` and the events 1 2 3, all of them `a`:
+An entry is an event and the entry taken before it, so a match is a path from its newest entry back to its
+first event. Matches with the same events share entries, also where one began earlier. With `a+ b` and the
+events 1 2 3, all of them `a`:
 
     1 <- 2 <- 3
 
-The matches that began with 1, 2 and 3 all stand at the entry of 3. Each walks back as far as its own first event, which it knows by
-number (`start_seq`), and no further. So n events of one key need n entries, not n * n / 2.
+The matches that began with 1, 2 and 3 all stand at the entry of 3. Each walks back as far as its own first
+event, which it knows by number (`start_seq`), and no further. So n events of one key need n entries, not n *
+n / 2.
 
-The invariant: within one event, entries with the same step and the same predecessor are one object (`EntryIndex`). Because of it,
-partial matches with the same state and the same newest entry can be advanced once for all of them.
+The invariant: within one event, entries with the same step and the same predecessor are one object
+(`EntryIndex`). Because of it, partial matches with the same state and the same newest entry can be advanced
+once for all of them.
 
-What conditions ask of earlier events (`sum`, `count`, `last`, …) is not computed by walking back. It is carried along in the tail of
-the match: with `sum(a.value)` and the values 5 7, the tail at the second event holds 12. Matches that began with different events
-have different sums, so their tails differ, but the entries behind them are still shared.
+What conditions ask of earlier events (`sum`, `count`, `last`, …) is not computed by walking back. It is
+carried along in the tail of the match: with `sum(a.value)` and the values 5 7, the tail at the second event
+holds 12. Matches that began with different events have different sums, so their tails differ, but the entries
+behind them are still shared.
 """
 
 from __future__ import annotations
@@ -53,7 +58,9 @@ class MatchTail(NamedTuple):
     entry: BufferEntry
     event: PatternEvent
     start_seq: int
-    """The number of the first event of the match that made it. Entries behind that event belong to other matches."""
+    """The number of the first event of the match that made it.
+    Entries behind that event belong to other matches.
+    """
     answers: tuple[Any, ...]
 
 
@@ -72,7 +79,9 @@ def walk_back(node: MatchTail | None, first: int) -> Iterator[BufferEntry]:
 
 @dataclass
 class RunningAnswers:
-    """The answers that are carried along a chain. A slot is what is asked, of which step, and the index of its column in the row."""
+    """The answers that are carried along a chain.
+    A slot is what is asked, of which step, and the index of its column in the row.
+    """
 
     columns: Sequence[str]
     steps: Sequence[str]
@@ -80,10 +89,14 @@ class RunningAnswers:
     cost_per_event: int = 1
     """The work that one event costs a partial match; more than 1 where a condition falls back to polars."""
     looks_back: bool = False
-    """Whether a condition asks about events before the newest. Then matches with the same newest entry may differ."""
+    """Whether a condition asks about events before the newest.
+    Then matches with the same newest entry may differ.
+    """
 
     def answer(self, asked: EarlierValue) -> AnswerFunction:
-        """A function from the tail of a match to the value that a condition asks for. It reserves a slot where it needs one."""
+        """A function from the tail of a match to the value that a condition asks for.
+        It reserves a slot where it needs one.
+        """
         if asked.kind == "previous":
             place = self.columns.index(asked.column or "")
             return lambda node: None if node is None else node.event.row[place]
@@ -130,7 +143,9 @@ class RunningAnswers:
 
     @cached_property
     def _initial_answers(self) -> tuple[Any, ...]:
-        """The answers before the first event. Read only after all conditions are compiled, which add slots."""
+        """The answers before the first event.
+        Read only after all conditions are compiled, which add slots.
+        """
         return tuple(0 if kind in ("sum", "count", "number") else None for kind, _, _ in self.slots)
 
     @cached_property

@@ -1,12 +1,13 @@
 """After-match skip strategies: which matches a match that was found rules out.
 
-Matches of one key compete. A match rules out others that begin before a certain event, and one that began earlier goes first.
-So a match that is complete waits while a partial match that began before it is still open. With `a b+ c`, skip past last, and
+Matches of one key compete. A match rules out others that begin before a certain event, and one that began
+earlier goes first. So a match that is complete waits while a partial match that began before it is still
+open. With `a b+ c`, skip past last, and
 
     t=0 a   t=1 a   t=2 b   t=3 c
 
-the match 0 2 3 and the match 1 2 3 are both complete at t=3. The first begins at t=0 and is released. Its last event is at t=3,
-so matches may begin from t=4 on, and the match 1 2 3 is dropped.
+the match 0 2 3 and the match 1 2 3 are both complete at t=3. The first begins at t=0 and is released. Its
+last event is at t=3, so matches may begin from t=4 on, and the match 1 2 3 is dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class SkipStrategy:
     def next_start(self, first: int, last: int, step_events: Sequence[int] = ()) -> int:
         """The first event with which a later match may begin.
 
-        Events are numbers in order. The match has events from `first` to `last`, and `step_events` of the step that is named.
+        Events are numbers in order. The match has events from `first` to `last`, and `step_events` of the
+        step that is named.
         """
         if self.kind == "none":
             return 0

@@ -10,7 +10,9 @@ from millrace.patterns.cep.predicates import Predicate
 
 @dataclass(eq=False)
 class NfaState:
-    """Where a partial match stands. Stored partial matches name it by its number, which depends on the pattern alone."""
+    """Where a partial match stands.
+    Stored partial matches name it by its number, which depends on the pattern alone.
+    """
 
     number: int
     step: int = -1
@@ -36,7 +38,9 @@ class NfaState:
     settle_wait: int | None = None
     """How long after that event a pending state with a gap is a match."""
     settled: NfaState | None = None
-    """The same state without its pending states: where a match goes on that was complete after `settle_wait`."""
+    """The same state without its pending states:
+    where a match goes on that was complete after `settle_wait`.
+    """
     has_settled: bool = False
     """Whether it is such a state."""
 
@@ -56,7 +60,8 @@ def reachable_states(state: NfaState) -> Iterator[NfaState]:
 def is_always_ignored(states: Iterable[NfaState], mask: int, *, timeouts: bool) -> bool:
     """Whether every partial match ignores an event with such a mask and is in an equal state after it.
 
-    With `timeouts`, it must also not become two partial matches with the same events: each would time out on its own.
+    With `timeouts`, it must also not become two partial matches with the same events: each would time out on
+    its own.
     """
     positions = {
         other.number: other

@@ -1,4 +1,6 @@
-"""MATCH_RECOGNIZE of SQL: parsed (`clause.py`), compiled, searched for. Its expressions need sqlglot, an extra."""
+"""MATCH_RECOGNIZE of SQL: parsed (`clause.py`), compiled, searched for.
+Its expressions need sqlglot, an extra.
+"""
 
 from importlib.util import find_spec
 
@@ -9,5 +11,6 @@ def require_sqlglot() -> None:
     """Raises where sqlglot is missing, with the extra to install."""
     if find_spec("sqlglot") is None:
         raise ComponentMissing(
-            "row patterns of SQL need sqlglot, which is not installed; install it with: pip install 'millrace[sql]'"
+            "row patterns of SQL need sqlglot, which is not installed; install it with: pip install "
+            "'millrace[sql]'"
         )

@@ -57,7 +57,9 @@ class RowPattern:
     span: int | None = None
     """A match is shorter than this: last < first + span."""
     settled: Mapping[str, exp.Expr] = field(default_factory=dict)
-    """Syntax trees of conditions and measures whose subqueries have been replaced by values, by their text."""
+    """Syntax trees of conditions and measures whose subqueries have been
+    replaced by values, by their text.
+    """
 
     def __post_init__(self) -> None:
         variables = self.variables
@@ -65,20 +67,24 @@ class RowPattern:
             unknown = [one for one in members if one not in variables]
             if unknown or name in variables:
                 raise DefinitionError(
-                    f"SUBSET {name} = ({', '.join(members)}): a subset has a name of its own and variables of the pattern, which are {', '.join(variables)}"
+                    f"SUBSET {name} = ({', '.join(members)}): a subset has a name of its own and variables "
+                    f"of the pattern, which are {', '.join(variables)}"
                 )
         for name in self.define:
             if name not in variables:
                 raise DefinitionError(
-                    f"DEFINE {name}: the pattern {self.text} has no such variable; it has {', '.join(variables)}"
+                    f"DEFINE {name}: the pattern {self.text} has no such variable; it has "
+                    f"{', '.join(variables)}"
                 )
         if self.after.variable is not None and self.after.variable not in (*variables, *self.subsets):
             raise DefinitionError(
-                f"AFTER MATCH SKIP TO {self.after.variable}: there is no such variable; there are {', '.join((*variables, *self.subsets))}"
+                f"AFTER MATCH SKIP TO {self.after.variable}: there is no such variable; there are "
+                f"{', '.join((*variables, *self.subsets))}"
             )
         if self.with_unmatched and contains_part(self.pattern, Exclusion):
             raise DefinitionError(
-                "WITH UNMATCHED ROWS and {- … -} contradict each other: excluded rows are neither matched nor unmatched; leave out one"
+                "WITH UNMATCHED ROWS and {- … -} contradict each other: excluded rows are neither matched "
+                "nor unmatched; leave out one"
             )
 
     @property
@@ -101,7 +107,8 @@ class RowPattern:
         sections.append(f"SUBSET {_join_named(subsets, '{0} = {1}')}" if subsets else "")
         sections.append(f"MEASURES {_join_named(self.measures, '{1} AS {0}')}" if self.measures else "")
         sections.append(
-            f"{'ALL ROWS' if self.all_rows else 'ONE ROW'} PER MATCH{' OMIT EMPTY' * (self.empty_matches == 'omit')}{' WITH UNMATCHED' * self.with_unmatched}"
+            f"{'ALL ROWS' if self.all_rows else 'ONE ROW'} PER "
+            f"MATCH{' OMIT EMPTY' * (self.empty_matches == 'omit')}{' WITH UNMATCHED' * self.with_unmatched}"
         )
         sections.append(f"SKIP {' '.join(filter(None, (self.after.kind, self.after.variable)))}")
         sections.append("" if self.span is None else f"WITHIN {durations.format_millis(self.span)}")
@@ -120,7 +127,8 @@ def match_recognize(
     order_by: Sequence[str] = (),
     within: Duration | None = None,
 ) -> RowPattern:
-    """A row pattern of SQL: `match_recognize("A B+", define={"B": "B.price < PREV(B.price)"}, measures={"low": "LAST(B.price)"}, within="1m")`.
+    """A row pattern of SQL: `match_recognize("A B+", define={"B": "B.price < PREV(B.price)"},
+    measures={"low": "LAST(B.price)"}, within="1m")`.
 
     Conditions and measures are SQL. `within` bounds it on a stream: last < first + within.
     """
@@ -194,7 +202,8 @@ def _split_sections(text: str) -> dict[str, str]:
         depth += {"(": 1, ")": -1}.get(word.text, 0)
     if not starts or text[: starts[0][1]].strip():
         raise DefinitionError(
-            f"MATCH_RECOGNIZE begins with {text.strip()[:40]!r}; use PARTITION BY, ORDER BY, MEASURES, …, PATTERN, DEFINE"
+            f"MATCH_RECOGNIZE begins with {text.strip()[:40]!r}; use PARTITION BY, ORDER BY, MEASURES, …, "
+            "PATTERN, DEFINE"
         )
     ends = [start for _, start, _ in starts[1:]] + [len(text)]
     return {name: text[body:end].strip() for (name, _, body), end in zip(starts, ends, strict=True)}
@@ -206,7 +215,9 @@ def _is_keyword(found: list[Token], at: int) -> bool:
 
 
 def sql(query: str, **tables: pl.DataFrame) -> pl.DataFrame:
-    """The result of a query with MATCH_RECOGNIZE over frames. The SQL of polars executes the rest of the query."""
+    """The result of a query with MATCH_RECOGNIZE over frames.
+    The SQL of polars executes the rest of the query.
+    """
     require_type("sql", query, str, "a query, as in sql('SELECT ...', name=frame)")
     for name, frame in tables.items():
         require_type(f"sql({name}=...)", frame, pl.DataFrame, "a polars DataFrame")
@@ -254,7 +265,8 @@ def _parse_rows_per_match(text: str) -> tuple[bool, EmptyMatches, bool]:
             ):
                 return all_rows, "omit" if more.startswith("omit") else "show", more.startswith("with")
     raise DefinitionError(
-        f"rows per match {text!r} is unknown; use 'one', 'all', 'all show empty matches', 'all omit empty matches' or 'all with unmatched rows'"
+        f"rows per match {text!r} is unknown; use 'one', 'all', 'all show empty matches', 'all omit empty "
+        "matches' or 'all with unmatched rows'"
     )
 
 
@@ -271,7 +283,8 @@ def _parse_named(
         at = (places[0] if name_first else places[-1]) if places else -1
         if at < 1 or at == len(tokens) - 1 or (at != 1 if name_first else at != len(tokens) - 2):
             raise DefinitionError(
-                f"{clause} {one!r} cannot be parsed; write {'VARIABLE AS CONDITION' if name_first else 'EXPRESSION AS NAME'}"
+                f"{clause} {one!r} cannot be parsed; write "
+                f"{'VARIABLE AS CONDITION' if name_first else 'EXPRESSION AS NAME'}"
             )
         name, text = (
             (tokens[0].text, one[tokens[at].end :].strip())

@@ -1,4 +1,6 @@
-"""A row pattern compiled for a schema: its conditions and measures as functions, and the result rows of a match."""
+"""A row pattern compiled for a schema: its conditions and measures as functions,
+and the result rows of a match.
+"""
 
 from __future__ import annotations
 
@@ -180,7 +182,8 @@ class CompiledPattern:
             raise
         except Exception as error:
             raise DefinitionError(
-                f"{text!r} cannot be compiled: {_describe_error(error)}; see the functions that row patterns support"
+                f"{text!r} cannot be compiled: {_describe_error(error)}; see the functions that row "
+                "patterns support"
             ) from error
 
         def answer(context: MatchContext, at: int | None) -> Any:
@@ -190,7 +193,8 @@ class CompiledPattern:
                 raise
             except Exception as error:
                 raise PatternFailed(
-                    f"{text!r} has no value for a row: {_describe_error(error)}; cast one side, or guard it with CASE"
+                    f"{text!r} has no value for a row: {_describe_error(error)}; cast one "
+                    "side, or guard it with CASE"
                 ) from error
             if isinstance(found, int) and not -(1 << 63) <= found < 1 << 63:
                 raise PatternFailed(
@@ -216,7 +220,8 @@ class CompiledPattern:
         compiled, compiler = self._compile(text)
         if compiled.dtype not in (pl.Boolean, pl.Null):
             raise DefinitionError(
-                f"DEFINE {name} AS {text} is {compiled.dtype}, but a condition is true or false; compare it, as in `... > 0`"
+                f"DEFINE {name} AS {text} is {compiled.dtype}, but a condition is true or false; compare "
+                "it, as in `... > 0`"
             )
         return compiled, compiler
 
@@ -247,7 +252,8 @@ def _describe_error(error: Exception) -> str:
 def _unsettled_queries(compiler: ExpressionCompiler, own: int) -> tuple[MappingQuery, ...]:
     """What a condition asks that depends on how earlier rows were mapped.
 
-    Some questions have one answer whatever the mapping: its own row is mapped to the variable `own`, so LAST(own) is that row.
+    Some questions have one answer whatever the mapping: its own row is mapped to the variable `own`, so
+    LAST(own) is that row.
     """
 
     def is_settled(ask: MappingQuery) -> bool:

@@ -1,4 +1,6 @@
-"""Conditions and measures, compiled from SQL to functions: columns, navigation (FIRST, LAST, PREV, NEXT) and aggregates."""
+"""Conditions and measures, compiled from SQL to functions: columns, navigation (FIRST, LAST,
+PREV, NEXT) and aggregates.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ VariableSet = frozenset[int] | None
 
 @dataclass(frozen=True)
 class MappingQuery:
-    """What an expression asks of the mapping: the place of a row (`first`, `last`), all rows of variables (`all`), or `whole`."""
+    """What an expression asks of the mapping: the place of a row (`first`, `last`),
+    all rows of variables (`all`), or `whole`.
+    """
 
     kind: str
     variables: VariableSet
@@ -65,7 +69,9 @@ class ExpressionCompiler:
     """Whether an expression reads rows after the one it starts from."""
 
     def compile(self, node: exp.Expr, *, inside: bool, final: bool) -> CompiledExpression:
-        """The function of a node. `inside` navigation or an aggregate, a column is read from the row found by that."""
+        """The function of a node. `inside` navigation or an aggregate,
+        a column is read from the row found by that.
+        """
         kind = type(node)
         if isinstance(node, exp.Paren):
             return self.compile(node.this, inside=inside, final=final)
@@ -103,7 +109,8 @@ class ExpressionCompiler:
     ) -> CompiledExpression:
         if inside:
             raise DefinitionError(
-                f"{node.sql()} is inside of another navigation or aggregate; only PREV and NEXT can contain FIRST and LAST"
+                f"{node.sql()} is inside of another navigation or aggregate; only PREV and NEXT can contain "
+                "FIRST and LAST"
             )
         return make()
 

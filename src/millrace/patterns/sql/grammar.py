@@ -1,4 +1,6 @@
-"""The syntax of row patterns in SQL, as a tree: variables, concatenation, alternation, repetition, exclusion, anchors."""
+"""The syntax of row patterns in SQL, as a tree: variables, concatenation, alternation,
+repetition, exclusion, anchors.
+"""
 
 from __future__ import annotations
 
@@ -211,7 +213,8 @@ class _RowPatternParser:
         self.expect("}")
         if most is not None and (most == 0 or most < (least or 0)):
             raise self.error(
-                f"{{{least or ''},{most}}} allows no number of rows; use {{least,most}} with least <= most and most > 0"
+                f"{{{least or ''},{most}}} allows no number of rows; use {{least,most}} with "
+                "least <= most and most > 0"
             )
         return least or 0, most
 

@@ -1,4 +1,6 @@
-"""What conditions and measures see: the rows of a partition, and the variables to which a match has mapped them."""
+"""What conditions and measures see: the rows of a partition,
+and the variables to which a match has mapped them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class MatchContext:
     """MATCH_NUMBER(): matches of a partition are counted from 1."""
 
     def last_row(self, variables: frozenset[int] | None, offset: int, *, final: bool) -> int | None:
-        """The index of the last row mapped to one of `variables`, or of the one `offset` before it among those."""
+        """The index of the last row mapped to one of `variables`,
+        or of the one `offset` before it among those.
+        """
         upper = len(self.labels) - 1 if final else self.current
         if variables is None:
             return self.start + upper - offset if upper >= offset else None
@@ -45,7 +49,9 @@ class MatchContext:
         return None
 
     def first_row(self, variables: frozenset[int] | None, offset: int, *, final: bool) -> int | None:
-        """The index of the first row mapped to one of `variables`, or of the one `offset` after it among those."""
+        """The index of the first row mapped to one of `variables`,
+        or of the one `offset` after it among those.
+        """
         upper = len(self.labels) - 1 if final else self.current
         if variables is None:
             return self.start + offset if offset <= upper else None

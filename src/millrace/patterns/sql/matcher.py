@@ -1,7 +1,7 @@
 """Matches the rows of partitions as they arrive, and keeps the rows that later matches need.
 
-The state of a partition is its rows from the start of the current search on (earlier ones only where PREV reads them), and the place
-of that start. With `A B+ C` and `within` 10 s:
+The state of a partition is its rows from the start of the current search on (earlier ones only where PREV
+reads them), and the place of that start. With `A B+ C` and `within` 10 s:
 
     t=1 A   t=2 B            the search from t=1 needs more rows: both rows are kept
     t=3 B   t=4 C            the search is repeated: the match is t=1 to t=4; nothing is kept
@@ -61,7 +61,8 @@ class SqlPartition:
         version, rows, *rest = msgspec.msgpack.decode(data)
         if version != VERSION:
             raise ValueError(
-                f"stored row patterns have version {version}, but this is version {VERSION}; use the version of millrace that wrote them, or recompute results (millrace backfill)"
+                f"stored row patterns have version {version}, but this is version {VERSION}; use the "
+                "version of millrace that wrote them, or recompute results (millrace backfill)"
             )
         return cls(tuple(widen_row(row, len(columns) + 1, columns) for row in rows), *rest)
 
@@ -81,7 +82,9 @@ class RowPatternMatcher:
         *,
         is_ended: bool,
     ) -> tuple[dict[Key, SqlPartition | None], list[ResultRow]]:
-        """Matches rows, in order. Returns the states that changed (None: the partition needs none) and the rows of results."""
+        """Matches rows, in order. Returns the states that changed (None:
+        the partition needs none) and the rows of results.
+        """
         changed: dict[Key, SqlPartition | None] = {}
         results: list[ResultRow] = []
         rows_by_key = dict(self.rows_by_key(frame, partitions))
@@ -166,7 +169,9 @@ class RowPatternMatcher:
     def rows_by_key(
         self, frame: pl.DataFrame, partitions: Collection[Key] | None = None
     ) -> Iterator[tuple[Key, list[Row]]]:
-        """The rows of each key, with their mask. With `partitions`, keys without state and without a beginning are left out."""
+        """The rows of each key, with their mask.
+        With `partitions`, keys without state and without a beginning are left out.
+        """
         columns, keys = list(self.compiled.schema), list(self.keys)
         prepared = frame.select(*columns, self.compiled.mask().alias(MASK))
         if (

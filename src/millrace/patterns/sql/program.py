@@ -1,4 +1,5 @@
-"""A row pattern as a program for the search: steps that take a row, and choices between two places, the preferred one first.
+"""A row pattern as a program for the search: steps that take a row, and choices between two places, the
+preferred one first.
 
 `A (B | C)* D` becomes
 
@@ -12,8 +13,9 @@
     7  take D
     8  accept
 
-A loop whose body may be empty, such as `(B?)*`, would run for ever without taking a row. Its body is enclosed in `LoopStart` and
-`LoopEnd`, which leave the loop after a repetition that took no row. The preferred path through the program is the match (`search.py`).
+A loop whose body may be empty, such as `(B?)*`, would run for ever without taking a row. Its body is enclosed
+in `LoopStart` and `LoopEnd`, which leave the loop after a repetition that took no row. The preferred path
+through the program is the match (`search.py`).
 """
 
 from __future__ import annotations
@@ -183,7 +185,9 @@ class Program:
     def _set_target(
         choice: Choice, part: Repetition, *, inside: int | None = None, after: int | None = None
     ) -> None:
-        """Sets where a repetition begins and what follows it. Another repetition is preferred, unless it is reluctant."""
+        """Sets where a repetition begins and what follows it.
+        Another repetition is preferred, unless it is reluctant.
+        """
         if inside is not None:
             choice.first, choice.second = (
                 (choice.first, inside) if part.is_reluctant else (inside, choice.second)
@@ -205,7 +209,9 @@ def rows_before(program: Program, variable: int) -> int:
 
 
 def _layers(program: Program) -> Iterator[set[int]]:
-    """The variables possible for the first row of a match, for the second, and so on; each place of the program counts once."""
+    """The variables possible for the first row of a match, for the second, and so on;
+    each place of the program counts once.
+    """
     places, seen = [0], set[int]()
     while places:
         found, after = set[int](), list[int]()

@@ -38,7 +38,8 @@ def recognize_matches(
 ) -> pl.DataFrame:
     """The result of MATCH_RECOGNIZE over a frame.
 
-    A measure with the name of a column replaces it. Rows become Python objects, so times finer than a microsecond are refused.
+    A measure with the name of a column replaces it. Rows become Python objects, so times finer than a
+    microsecond are refused.
     """
     for column in frame:
         check_micros(column)
@@ -83,7 +84,9 @@ class _QueryRunner:
     temporary_names: list[str] = field(default_factory=list)
 
     def answer(self, text: str) -> pl.DataFrame:
-        """Row patterns first, from left to right, so that those inside come before those around them; then the rest."""
+        """Row patterns first, from left to right,
+        so that those inside come before those around them; then the rest.
+        """
         while True:
             found = tokenize(text)
             place = next((at for at, word in enumerate(found) if word.upper == "MATCH_RECOGNIZE"), None)

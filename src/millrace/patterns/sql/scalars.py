@@ -156,7 +156,8 @@ def common_type(types: list[ValueType], node: exp.Expr | None = None) -> ValueTy
     if times and all(one.is_temporal() or one.is_numeric() for one in known_types):
         return next((one for one in times if not isinstance(one, pl.Duration)), times[0])
     raise DefinitionError(
-        f"{node.sql() if node else 'a value'} mixes {', '.join(sorted({str(one) for one in known_types}))}; cast one of them"
+        f"{node.sql() if node else 'a value'} mixes {', '.join(sorted({str(one) for one in known_types}))}; "
+        "cast one of them"
     )
 
 

@@ -1,8 +1,9 @@
 """The search for one match: backtracking through the program, preferred paths first.
 
-SQL defines a match by preferment: of all mappings of rows to variables that fit, the preferred one is the match. `A*` prefers to take
-another row, `A*?` prefers to stop, and `A | B` prefers A. The program has these preferences as the order of its choices. So the
-first path that reaches `Accept` is the match. With `A* B`, where A is any row, B is `value > 5`, and the values are 1 7 3 8 2:
+SQL defines a match by preferment: of all mappings of rows to variables that fit, the preferred one is the
+match. `A*` prefers to take another row, `A*?` prefers to stop, and `A | B` prefers A. The program has these
+preferences as the order of its choices. So the first path that reaches `Accept` is the match. With `A* B`,
+where A is any row, B is `value > 5`, and the values are 1 7 3 8 2:
 
     A A A A A    no row is left for B; back to the newest choice
     A A A A B    row 5 (2) is not a B; back
@@ -10,14 +11,16 @@ first path that reaches `Accept` is the match. With `A* B`, where A is any row, 
 
 Rows 1 and 2 would fit as A B, but they are less preferred.
 
-Backtracking alone would take exponential time. What follows a place in the program depends only on the row, on which loops around it
-have taken no row yet, and on what conditions ask of the rows mapped so far (`MappingQuery`). These form a key, and a key that has
-been tried has failed: else the search would have ended. So it is not tried again. Where conditions look at rows alone, there are at
-most (places x rows) keys and the search is polynomial. Conditions such as `SUM(A.value) < 10` make a key of the whole mapping; then
-the number of attempts is limited, and beyond the limit the search fails with an error.
+Backtracking alone would take exponential time. What follows a place in the program depends only on the row,
+on which loops around it have taken no row yet, and on what conditions ask of the rows mapped so far
+(`MappingQuery`). These form a key, and a key that has been tried has failed: else the search would have
+ended. So it is not tried again. Where conditions look at rows alone, there are at most (places x rows) keys
+and the search is polynomial. Conditions such as `SUM(A.value) < 10` make a key of the whole mapping; then the
+number of attempts is limited, and beyond the limit the search fails with an error.
 
-On a stream, a search that needs a row that has not arrived raises `NeedsMoreRows`. It is repeated from its start when rows arrive,
-or when the watermark passes first + within, after which no row could belong to the match.
+On a stream, a search that needs a row that has not arrived raises `NeedsMoreRows`. It is repeated from its
+start when rows arrive, or when the watermark passes first + within, after which no row could belong to the
+match.
 """
 
 from __future__ import annotations
@@ -90,7 +93,9 @@ class Search:
         )
 
     def find(self, context: MatchContext, start: int, watermark: int | None = None) -> RowMatch | None:
-        """The preferred match that begins at a row. Raises `NeedsMoreRows` where a row that may still arrive could change it."""
+        """The preferred match that begins at a row.
+        Raises `NeedsMoreRows` where a row that may still arrive could change it.
+        """
         steps, rows = self.program.steps, context.rows
         context.start, context.labels = start, []
         shown: list[bool] = []
@@ -195,6 +200,7 @@ class Search:
 
 def _too_many_attempts(most: int, length: int) -> PatternFailed:
     return PatternFailed(
-        f"more than {most:,} attempts were made to find one match, at a length of {length} rows: the number doubles with each row, because "
-        "conditions ask how earlier rows were mapped; let variables exclude each other, or use WITHIN"
+        f"more than {most:,} attempts were made to find one match, at a length of {length} rows: the number "
+        "doubles with each row, because conditions ask how earlier rows were mapped; let variables exclude "
+        "each other, or use WITHIN"
     )

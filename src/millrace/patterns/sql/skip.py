@@ -13,7 +13,9 @@ from millrace.patterns.sql.tokens import tokenize
 
 @dataclass(frozen=True)
 class AfterMatchSkip:
-    """Where the search goes on: past the last row of a match, at the row after its first, or at a row of a variable."""
+    """Where the search goes on: past the last row of a match, at the row after its first,
+    or at a row of a variable.
+    """
 
     kind: Literal["past_last", "to_next", "to_first", "to_last"] = "past_last"
     variable: str | None = None
@@ -42,7 +44,8 @@ class AfterMatchSkip:
     ) -> int:
         """The row at which the search goes on after a match that begins at `start`.
 
-        `labels` has the variable of each row of the match, by number. An empty match is followed by the row after it.
+        `labels` has the variable of each row of the match, by number. An empty match is followed by the row
+        after it.
         """
         if not labels or self.kind == "to_next":
             return start + 1

@@ -23,7 +23,9 @@ def stream_matcher(rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...]) -
 def result_schema(
     rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...], *, endless: bool = True
 ) -> pl.Schema:
-    """The schema of the results; refuses row patterns that do not fit the rows or, on an `endless` stream, can never be decided."""
+    """The schema of the results; refuses row patterns that do not fit the rows or,
+    on an `endless` stream, can never be decided.
+    """
     compiled = CompiledPattern(rows, schema, TIME)
     _check_stream(rows, compiled, keys, endless=endless)
     measures = {name: expression.dtype for name, (expression, _) in compiled.measures.items()}
@@ -34,7 +36,8 @@ def result_schema(
         )
     if not measures and not rows.all_rows:
         raise DefinitionError(
-            "match_recognize() without measures has no result columns; give some, such as measures={'n': 'COUNT(*)'}"
+            "match_recognize() without measures has no result columns; give some, such as "
+            "measures={'n': 'COUNT(*)'}"
         )
     others = (
         {name: dtype for name, dtype in schema.items() if name not in (*keys, *measures, TIME)}
@@ -51,28 +54,35 @@ def _check_stream(
 ) -> None:
     if rows.span is None:
         raise DefinitionError(
-            f"the row pattern {rows.text} has no bound, so on a stream rows would be kept for ever; add within='1m', in SQL WITHIN INTERVAL '1' MINUTE"
+            f"the row pattern {rows.text} has no bound, so on a stream rows would be kept for ever; add "
+            "within='1m', in SQL WITHIN INTERVAL '1' MINUTE"
         )
     if rows.is_anchored and endless:
         raise DefinitionError(
-            f"the row pattern {rows.text} asks where the partition begins or ends, but the partition of a stream has no end; leave out ^ and $"
+            f"the row pattern {rows.text} asks where the partition begins or ends, but the partition of a "
+            "stream has no end; leave out ^ and $"
         )
     if compiled.lookahead_expression is not None and endless:
         raise DefinitionError(
-            f"{compiled.lookahead_expression} reads rows after the match, for which a stream would have to wait for ever; make them a variable of the pattern"
+            f"{compiled.lookahead_expression} reads rows after the match, for which a stream would have to "
+            "wait for ever; make them a variable of the pattern"
         )
     if rows.partition and sorted(rows.partition) != sorted(keys):
         raise DefinitionError(
-            f"PARTITION BY {', '.join(rows.partition)}, but the key is {', '.join(keys)}; on a stream group_by(…) says it"
+            f"PARTITION BY {', '.join(rows.partition)}, but the key is {', '.join(keys)}; on a stream "
+            "group_by(…) says it"
         )
     if any(one.column != TIME or one.is_descending for one in rows.order):
         raise DefinitionError(
-            f"ORDER BY {', '.join(one.column for one in rows.order)}: rows of a stream come in order of {TIME}; leave it out"
+            f"ORDER BY {', '.join(one.column for one in rows.order)}: rows of a stream come in order of "
+            f"{TIME}; leave it out"
         )
 
 
 def to_panes(results: Sequence[ResultRow], matcher: RowPatternMatcher, schema: pl.Schema) -> pl.DataFrame:
-    """A pane per result row. Its window is from the first row of the match to the last; with ALL ROWS its time is that of its row."""
+    """A pane per result row. Its window is from the first row of the match to the last;
+    with ALL ROWS its time is that of its row.
+    """
     compiled = matcher.compiled
     columns, measures = list(compiled.schema), list(compiled.measures)
     time, all_rows = columns.index(TIME), compiled.row_pattern.all_rows

@@ -1,7 +1,8 @@
-"""Subqueries in conditions and measures. They do not depend on the rows that are matched, so each is executed once, before.
+"""Subqueries in conditions and measures. They do not depend on the rows that are matched, so each is executed
+once, before.
 
-The values replace the query in the parsed tree. Writing the tree as text and parsing it again would change it: the Trino dialect
-of sqlglot writes FIRST and LAST as ARBITRARY.
+The values replace the query in the parsed tree. Writing the tree as text and parsing it again would change
+it: the Trino dialect of sqlglot writes FIRST and LAST as ARBITRARY.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ def _answer_query(answer: QueryFunction, node: exp.Expr) -> pl.DataFrame:
         if not isinstance(error.__cause__, pl.exceptions.ColumnNotFoundError):
             raise
         raise DefinitionError(
-            f"{node.sql()}: {_first_line(error.__cause__)}; a query in a condition or measure is executed once, before rows are matched, so it cannot name their columns; remove them from the query"
+            f"{node.sql()}: {_first_line(error.__cause__)}; a query in a condition or measure is executed "
+            "once, before rows are matched, so it cannot name their columns; remove them from the query"
         ) from error
 
 

@@ -1,8 +1,9 @@
-"""Conditions on one row alone, as polars expressions: computed once for all rows, not once per attempt of the search.
+"""Conditions on one row alone, as polars expressions: computed once for all rows, not once per attempt of the
+search.
 
-Only what gives the same answer in both forms is vectorized. Polars and SQL differ in NaN (equal to itself in polars) and in the
-overflow of whole numbers; the comparison and arithmetic here correct the first and avoid the second. All else returns None, and the
-condition stays a Python function.
+Only what gives the same answer in both forms is vectorized. Polars and SQL differ in NaN (equal to itself in
+polars) and in the overflow of whole numbers; the comparison and arithmetic here correct the first and avoid
+the second. All else returns None, and the condition stays a Python function.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ MAX_BITS = 126
 
 
 def to_column_expression(node: exp.Expr, schema: pl.Schema, own: str) -> pl.Expr | None:
-    """A condition of the variable `own` as an expression; None where it reads more than its row, or has no exact equivalent."""
+    """A condition of the variable `own` as an expression; None where it reads more than its row,
+    or has no exact equivalent.
+    """
     match node:
         case exp.Paren():
             return to_column_expression(node.this, schema, own)
@@ -105,7 +108,9 @@ def _apply_operator(kind: type[exp.Expr], left: pl.Expr, right: pl.Expr) -> pl.E
 
 
 def _compare(kind: type[exp.Expr], schema: pl.Schema, left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """A comparison in which NaN is not equal to, less than or greater than anything. Polars takes it for the greatest number."""
+    """A comparison in which NaN is not equal to, less than or greater than anything.
+    Polars takes it for the greatest number.
+    """
     compared = _apply_operator(kind, left, right)
     types = _types(schema, left, right)
     numbers = [~side.is_nan() for side, dtype in zip((left, right), types, strict=True) if dtype.is_float()]
@@ -116,7 +121,9 @@ def _compare(kind: type[exp.Expr], schema: pl.Schema, left: pl.Expr, right: pl.E
 
 
 def _compute(node: exp.Expr, schema: pl.Schema, left: pl.Expr, right: pl.Expr) -> pl.Expr | None:
-    """Arithmetic on floats, or on whole numbers whose result certainly fits into 128 bits; None for other types."""
+    """Arithmetic on floats, or on whole numbers whose result certainly fits into
+    128 bits; None for other types.
+    """
     types = _types(schema, left, right)
     if all(one.is_integer() for one in types):
         bits = _count_bits(node, schema)

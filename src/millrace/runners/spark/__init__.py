@@ -1,4 +1,6 @@
-"""Jobs on Spark: it schedules, shuffles, checkpoints and recovers; millrace hands it blocks. The only importer of pyspark."""
+"""Jobs on Spark: it schedules, shuffles, checkpoints and recovers; millrace hands it blocks.
+The only importer of pyspark.
+"""
 
 from typing import Any
 
@@ -6,7 +8,9 @@ __all__ = ["run"]
 
 
 def __getattr__(name: str) -> Any:
-    """`run`, loaded when asked for: every process that Spark starts imports this package, and few run anything."""
+    """`run`, loaded when asked for: every process that Spark starts imports this
+    package, and few run anything.
+    """
     if name != "run":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from millrace.runners.spark.supervisor.supervise import run

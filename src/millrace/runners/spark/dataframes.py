@@ -1,4 +1,5 @@
-"""Spark's DataFrames as inputs and outputs: rows become events of a topic, and results of a job become a DataFrame.
+"""Spark's DataFrames as inputs and outputs: rows become events of a topic, and results of a job become a
+DataFrame.
 
 So a job can read and write all that Structured Streaming can (files, Kafka, JDBC, Delta).
 """
@@ -42,10 +43,12 @@ def from_dataframe(
     checkpoint: str | None = None,
     available_now: bool = False,
 ) -> StreamingQuery | None:
-    """Appends the rows of a DataFrame to a topic; `time` is the column of event time: a timestamp, whole milliseconds, or ISO 8601 text.
+    """Appends the rows of a DataFrame to a topic; `time` is the column of event time: a timestamp, whole
+    milliseconds, or ISO 8601 text.
 
-    A streaming one needs a `checkpoint` folder, and returns the query that goes on; each of its batches is in the log exactly once, and with
-    `available_now` it stops when it has read what there is. Rows come to the driver, a batch at a time, and from there to the log.
+    A streaming one needs a `checkpoint` folder, and returns the query that goes on; each of its batches is in
+    the log exactly once, and with `available_now` it stops when it has read what there is. Rows come to the
+    driver, a batch at a time, and from there to the log.
     """
     require_type("from_dataframe", topic, Topic, "a topic; say Topic('name', Type)")
     if not hasattr(frame, "isStreaming"):
@@ -65,11 +68,13 @@ def from_dataframe(
         return None
     if checkpoint is None:
         raise DefinitionError(
-            "from_dataframe: a streaming DataFrame needs checkpoint='FOLDER', or it would read everything again after a stop"
+            "from_dataframe: a streaming DataFrame needs checkpoint='FOLDER', or it would read everything "
+            "again after a stop"
         )
     if topic.name.startswith("input.") and not log.startswith("kafka"):
         raise DefinitionError(
-            f"from_dataframe: the embedded log keeps {topic.name} in another file than its commits; name the topic otherwise than input.*"
+            f"from_dataframe: the embedded log keeps {topic.name} in another file than its commits; name "
+            "the topic otherwise than input.*"
         )
     writer = target_log.writer(f"dataframe.{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}")
 
@@ -88,7 +93,8 @@ def _to_events(table: pa.Table, topic: Topic, time: str) -> pl.DataFrame:
     times = timestamps.to_millis(frame[time]).alias("event_time")
     if nulls := times.null_count():
         raise InputError(
-            f"from_dataframe: {nulls} rows have no {time!r}, so they have no place in time; filter them out or fill it"
+            f"from_dataframe: {nulls} rows have no {time!r}, so they have no place in time; "
+            "filter them out or fill it"
         )
     now = pl.lit(clock.time_ns() // 1_000_000, pl.Int64)
     fields = [timestamps.fit_column(frame[name], dtype) for name, dtype in topic.schema.items()]
@@ -103,9 +109,11 @@ def to_dataframe(
     topic: str | None = None,
     streaming: bool = False,
 ) -> DataFrame:
-    """The results of a job, as far as the log holds them: the fields of their type, `event_time`, and the columns of panes.
+    """The results of a job, as far as the log holds them: the fields of their type, `event_time`, and the
+    columns of panes.
 
-    A streaming one goes on with the results that come. The job itself runs by itself; this follows the topic that it writes.
+    A streaming one goes on with the results that come. The job itself runs by itself; this follows the topic
+    that it writes.
     """
     topics = {output.topic.name: output.topic for output in job.outputs}
     if topic is None and len(topics) > 1:

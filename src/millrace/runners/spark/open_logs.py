@@ -16,7 +16,9 @@ _OPEN_LOGS: dict[tuple[int, LogLocation], Log] = {}
 
 @dataclass(frozen=True)
 class LogLocation:
-    """A log on its way to the workers: its URL, and how clients of Kafka are set up, as bytes without secrets."""
+    """A log on its way to the workers: its URL, and how clients of Kafka are set up,
+    as bytes without secrets.
+    """
 
     url: str
     kafka: bytes | None = None

@@ -65,9 +65,11 @@ def run(
     stop: Callable[[], bool],
     poll_seconds: float = 0.5,
 ) -> None:
-    """Runs the query until it has caught up, where it was asked to, or `stop` says so; asked every `patience` seconds.
+    """Runs the query until it has caught up, where it was asked to, or `stop` says so; asked every `patience`
+    seconds.
 
-    When a job is put under quarantine, the query starts again from its checkpoint without it: the batch is taken back, its state too.
+    When a job is put under quarantine, the query starts again from its checkpoint without it: the batch is
+    taken back, its state too.
     """
     if task.move is not None:
         task = replace(task, identity=move_state(spark, task.path, task.plan, task.settings, task.move))
@@ -196,7 +198,9 @@ def start_query(
 
 
 def _delete_unfinished_state(checkpoint: Path, complete: int) -> None:
-    """Removes the state of unfinished batches. They are repeated, perhaps without a job that failed, and the checkpoint manager replaces no file."""
+    """Removes the state of unfinished batches.
+    They are repeated, perhaps without a job that failed, and the checkpoint manager replaces no file.
+    """
     for file in (checkpoint / "state").glob("*/*/*"):
         if (found := _STATE_FILE.fullmatch(file.name)) and int(found[1]) > complete + 1:
             file.unlink(missing_ok=True)
@@ -218,6 +222,8 @@ def add_stages(
 
 
 def group_depths(depth: int, slots: int) -> list[tuple[int, ...]]:
-    """The depths of a plan that share a stage of Spark's. Packets change slots between stages, so with one slot all depths share one."""
+    """The depths of a plan that share a stage of Spark's.
+    Packets change slots between stages, so with one slot all depths share one.
+    """
     all_depths = range(1, depth + 1)
     return [tuple(all_depths)] if slots == 1 and depth else [(number,) for number in all_depths]

@@ -1,16 +1,21 @@
 """Reads, decodes and routes the next batch in background processes while Spark works on the current one.
 
-Spark works on one batch at a time, and keyed work may leave cores idle. Where events wait in the log, the range of the next batch is known
-early. Background processes are forked from the daemon of the workers. They run at idle priority, so they take only time that is left over.
+Spark works on one batch at a time, and keyed work may leave cores idle. Where events wait in the log, the
+range of the next batch is known early. Background processes are forked from the daemon of the workers. They
+run at idle priority, so they take only time that is left over.
 
-Worker and background process hand a task over by a file that is renamed. Each rename is atomic, so exactly one of two processes wins.
+Worker and background process hand a task over by a file that is renamed. Each rename is atomic, so exactly
+one of two processes wins.
 
-    asked    a worker requests the task. The process that removes the file first reads the task: a background process, or the worker
-    begun    a background process reads the task. It holds a lock on the file, which the kernel releases when the process dies
+    asked    a worker requests the task. The process that removes the file first reads the task: a background
+             process, or the worker
+    begun    a background process reads the task. It holds a lock on the file, which the kernel releases when
+             the process dies
     ready    the file holds the packets
 
-Invariant: a worker returns the packets of its task either from a `ready` file that is complete, or by reading the log itself. Both give the
-same packets, since the task names the ranges of offsets. So nothing is lost if a background process is slow, fails or dies.
+Invariant: a worker returns the packets of its task either from a `ready` file that is complete, or by reading
+the log itself. Both give the same packets, since the task names the ranges of offsets. So nothing is lost if
+a background process is slow, fails or dies.
 
 Example: batch 8 is requested while batch 7 runs (times in milliseconds since the start of batch 7).
 
@@ -20,8 +25,9 @@ Example: batch 8 is requested while batch 7 runs (times in milliseconds since th
     60     worker, batch 8: 8.asked is gone, 8.begun is gone, so it takes 8.ready
 
     Not begun by 60: the worker removes 8.asked and reads the log. Nobody else can begin this task now.
-    Not ready by 60: the worker waits for the lock, about as long as it would read itself. Then it removes 8.begun and reads the log;
-                     the background process sees that 8.begun is gone, and writes nothing.
+    Not ready by 60: the worker waits for the lock, about as long as it would read itself. Then it removes
+                     8.begun and reads the log; the background process sees that 8.begun is gone, and
+                     writes nothing.
     Died at 20:      the lock is free, and there is no 8.ready, so the worker reads the log.
 """
 
@@ -52,8 +58,10 @@ FOLDER_VARIABLE = "MILLRACE_AHEAD"
 MAX_PROCESSES = 4
 """At most so many background processes, one for each core otherwise."""
 WAIT_SECONDS = 0.05, 2e-6
-"""How many seconds a worker waits for a task that is being read, and how many more for each row: about as long as it takes to read it.
-On a busy machine a background process at idle priority might not come to an end at all."""
+"""How many seconds a worker waits for a task that is being read, and how many more for each row: about as
+long as it takes to read it. On a busy machine a background process at idle priority might not come to an end
+at all.
+"""
 
 _log = logging.getLogger("millrace.run")
 
@@ -70,7 +78,9 @@ _queue: _RequestQueue | None = None
 
 
 def start_processes() -> None:
-    """Forks the background processes, if there is a folder for requests. The daemon calls it before it forks the first worker."""
+    """Forks the background processes, if there is a folder for requests.
+    The daemon calls it before it forks the first worker.
+    """
     global _queue  # noqa: PLW0603 - inherited by all workers
     if FOLDER_VARIABLE not in os.environ:
         return
@@ -88,11 +98,14 @@ def start_processes() -> None:
 
 
 def request_read(spec: SourceSpec, task: ReadTask) -> None:
-    """Requests that a task is read ahead, unless it was requested before. Does nothing without background processes."""
+    """Requests that a task is read ahead, unless it was requested before.
+    Does nothing without background processes.
+    """
     if _queue is None:
         return
     path = _request_path(_queue.folder, spec, task)
-    # In the order in which a request is renamed: otherwise it could change its name between two looks, and be missed.
+    # In the order in which a request is renamed: otherwise it could change its name between two looks, and be
+    # missed.
     if any(path.with_suffix(suffix).exists() for suffix in (".asked", ".begun", ".ready")):
         return
     with contextlib.suppress(
@@ -103,7 +116,9 @@ def request_read(spec: SourceSpec, task: ReadTask) -> None:
 
 
 def take_packets(spec: SourceSpec, task: ReadTask) -> list[EncodedPacket] | None:
-    """The packets of a task, if it was read ahead. Waits a while for a task that was begun, and cancels one that was not."""
+    """The packets of a task, if it was read ahead.
+    Waits a while for a task that was begun, and cancels one that was not.
+    """
     if _queue is None:
         return None
     path = _request_path(_queue.folder, spec, task)
@@ -123,7 +138,9 @@ def take_packets(spec: SourceSpec, task: ReadTask) -> list[EncodedPacket] | None
 
 
 def _wait_for_lock(file: IO[bytes], timeout: float) -> bool:
-    """Waits until the background process has released its lock on a request, by finishing or by dying; False: it has not in time."""
+    """Waits until the background process has released its lock on a request, by finishing or by dying;
+    False: it has not in time.
+    """
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         with contextlib.suppress(BlockingIOError):

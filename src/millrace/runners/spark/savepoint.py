@@ -1,18 +1,23 @@
-"""Savepoints of runs on Spark, and state that moves to a new checkpoint because jobs, slots or partitions have changed.
+"""Savepoints of runs on Spark, and state that moves to a new checkpoint because jobs, slots or partitions
+have changed.
 
-Spark itself reads its checkpoint (`read_savepoint`); the state it gives is written in the format of all savepoints (`save_stopped_run`).
+Spark itself reads its checkpoint (`read_savepoint`); the state it gives is written in the format of all
+savepoints (`save_stopped_run`).
 
-State cannot be written into a checkpoint of Spark's. So a new checkpoint begins with a seed: a savepoint in the state folder, from which
-each slot takes its part when it is first called. The identity of the folder names the checkpoint that counts, and is replaced atomically.
+State cannot be written into a checkpoint of Spark's. So a new checkpoint begins with a seed: a savepoint in
+the state folder, from which each slot takes its part when it is first called. The identity of the folder
+names the checkpoint that counts, and is replaced atomically.
 
 Example: a run with 4 slots has completed 12 batches, and starts again with 8 slots.
 
     1. the state after batch 11 is read from `checkpoint`, and divided into 8 slots
     2. it is written to `seed-12-….savepoint`
-    3. `identity.json` gets 8 slots and base 12: from now on `checkpoint-12` counts, and batch 0 of Spark's is batch 12 of the run
+    3. `identity.json` gets 8 slots and base 12: from now on `checkpoint-12` counts, and batch 0 of Spark's is
+       batch 12 of the run
     4. `checkpoint` is removed
 
-Killed before step 3, the run starts over at step 1; killed after it, with `checkpoint-12` and the seed. Either is complete.
+Killed before step 3, the run starts over at step 1; killed after it, with `checkpoint-12` and the seed.
+Either is complete.
 """
 
 from __future__ import annotations
@@ -56,7 +61,9 @@ class StateMove:
 
 
 def newest_batch(folder: Path) -> int:
-    """The last batch in a folder of Spark's checkpoint (`offsets`: planned, `commits`: complete), -1 if none."""
+    """The last batch in a folder of Spark's checkpoint (`offsets`: planned,
+    `commits`: complete), -1 if none.
+    """
     return max((int(file.name) for file in folder.glob("[0-9]*") if file.name.isdigit()), default=-1)
 
 
@@ -73,7 +80,9 @@ def read_committed_offsets(checkpoint: Path) -> Offsets:
 def save_stopped_run(
     folder: StateFolder, target: Path, settings: Settings, spark: SparkSession | None = None
 ) -> Savepoint:
-    """Writes the state of a stopped run to a savepoint. Without a session, Spark is started for it, and stopped."""
+    """Writes the state of a stopped run to a savepoint.
+    Without a session, Spark is started for it, and stopped.
+    """
     identity = folder.read_identity()
     assert identity is not None
     with folder.with_scratch():
@@ -90,7 +99,9 @@ def save_stopped_run(
 
 
 def read_savepoint(spark: SparkSession, path: Path, identity: Identity, next_step: str) -> Savepoint | None:
-    """The state after the last batch, None before the first one. Refuses an unfinished batch; `next_step` is for the message."""
+    """The state after the last batch, None before the first one.
+    Refuses an unfinished batch; `next_step` is for the message.
+    """
     check_checkpoints(path)
     checkpoint, seed = checkpoint_path(path, identity), seed_path(path, identity)
     complete = newest_batch(checkpoint / "commits")
@@ -111,7 +122,9 @@ def read_savepoint(spark: SparkSession, path: Path, identity: Identity, next_ste
 def _read_stage_states(
     spark: SparkSession, checkpoint: Path, number: int, identity: Identity
 ) -> dict[StageSlot, SlotState]:
-    """The slots of one stage of Spark's. Spark counts stages from the last one, so `number` is not the plan's."""
+    """The slots of one stage of Spark's.
+    Spark counts stages from the last one, so `number` is not the plan's.
+    """
     reader = (
         spark.read.format("statestore")
         .option("path", str(checkpoint))
@@ -138,7 +151,9 @@ def _read_stage_states(
 
 
 def move_state(spark: SparkSession, path: Path, plan: Plan, settings: Settings, move: StateMove) -> Identity:
-    """Moves the state to the seed of a new checkpoint, and binds the folder to it. Does nothing if an earlier attempt has done so."""
+    """Moves the state to the seed of a new checkpoint, and binds the folder to it.
+    Does nothing if an earlier attempt has done so.
+    """
     folder = StateFolder(path, lock=-1)
     known = folder.read_identity()
     if known is not None and known != move.old_identity:
@@ -167,7 +182,9 @@ def move_state(spark: SparkSession, path: Path, plan: Plan, settings: Settings, 
 
 
 def write_seed(path: Path, savepoint: Savepoint, plan: Plan, log: Log) -> None:
-    """Writes the seed of a new checkpoint. Topics that were not read before begin with the oldest record of the log."""
+    """Writes the seed of a new checkpoint.
+    Topics that were not read before begin with the oldest record of the log.
+    """
     for topic in plan.topics:
         log.ensure(topic)
     write_savepoint(

@@ -1,4 +1,6 @@
-"""Scripts on Spark: the real stages, shuffles, state and checkpoint, fed with the batches and the clock that a test says."""
+"""Scripts on Spark: the real stages, shuffles, state and checkpoint,
+fed with the batches and the clock that a test says.
+"""
 
 from __future__ import annotations
 

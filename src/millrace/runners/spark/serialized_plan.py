@@ -39,7 +39,9 @@ class SerializedPlan:
 
 
 def pickle_by_value(value: object) -> bytes:
-    """By cloudpickle, as jobs hold lambdas. Polars looks for it under its own name; Spark brings it along under another."""
+    """By cloudpickle, as jobs hold lambdas.
+    Polars looks for it under its own name; Spark brings it along under another.
+    """
     from pyspark import cloudpickle
 
     sys.modules.setdefault("cloudpickle", cloudpickle)

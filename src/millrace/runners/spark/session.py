@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 FIXED_OPTIONS = {
-    "spark.sql.streaming.checkpointFileManagerClass": f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
@@ -41,16 +43,21 @@ FIXED_OPTIONS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""The default checkpoint manager takes longer for each file; RocksDB's changelog writes what a batch changed; counting its rows
-would read each one before it is written; a dozen rows a batch are not worth generating code for; a plan above a mebibyte would
-be broadcast, which the worker that prepares state on the driver cannot read; workers are forked from a daemon that has loaded everything; one task uses one core; results above a mebibyte would
-take the way of blocks that executors fetch from each other."""
+"""The default checkpoint manager takes longer for each file; RocksDB's changelog writes what a batch changed;
+counting its rows would read each one before it is written; a dozen rows a batch are not worth generating code
+for; a plan above a mebibyte would be broadcast, which the worker that prepares state on the driver cannot
+read; workers are forked from a daemon that has loaded everything; one task uses one core; results above a
+mebibyte would take the way of blocks that executors fetch from each other.
+"""
 
 JAVA_OPTIONS = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -Xss4m"
-"""The JVM only carries blocks: a simple collector and a quick compiler serve it best. Stacks are deep because Spark matches
-the text of whole Python tracebacks by a recursive pattern when a query is stopped."""
+"""The JVM only carries blocks: a simple collector and a quick compiler serve it best. Stacks are deep because
+Spark matches the text of whole Python tracebacks by a recursive pattern when a query is stopped.
+"""
 VFORK_OPTION = "-Djdk.lang.Process.launchMechanism=VFORK"
-"""Hadoop starts a `chmod` for each file of a checkpoint and its checksum, six in a batch; by default Java starts each through a helper program."""
+"""Hadoop starts a `chmod` for each file of a checkpoint and its checksum, six in a batch; by default Java
+starts each through a helper program.
+"""
 NO_VFORK_SINCE = 26
 """From this version of Java on, that cannot be changed."""
 
@@ -104,7 +111,8 @@ def open_session(
 ) -> SparkSession:
     """Starts the JVM, or attaches to that of spark-submit.
 
-    The JVM inherits `lock`, so that the state is held until it too has ended; what it and the workers print goes to `output`.
+    The JVM inherits `lock`, so that the state is held until it too has ended; what it and the workers print
+    goes to `output`.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings(

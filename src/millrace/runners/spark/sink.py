@@ -25,7 +25,9 @@ class _BatchMustRerun(Exception):
 
 
 class Sink:
-    """Commits each batch; Spark calls it as `foreachBatch`. A batch that the log has already is not written again."""
+    """Commits each batch; Spark calls it as `foreachBatch`.
+    A batch that the log has already is not written again.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
-"""The log as a Spark source: it reads, decodes and routes in the worker, so that events never cross the JVM one by one.
+"""The log as a Spark source: it reads, decodes and routes in the worker, so that events never cross the JVM
+one by one.
 
-Offsets say where each partition stands, and what time it was when the batch was cut, so that a repeated batch sees the same time:
-`{"topics": {"input.positions": {"0": 17, "1": 4}}, "clock": 1700000000000}`.
+Offsets say where each partition stands, and what time it was when the batch was cut, so that a repeated batch
+sees the same time: `{"topics": {"input.positions": {"0": 17, "1": 4}}, "clock": 1700000000000}`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class SourceSpec:
     query_name: str | None = None
     """The id of this query, under which its tasks are read ahead; None: nothing is read ahead."""
     one_task: bool = False
-    """Whether one task of Spark's reads all shares, one after the other, and works on them: read-ahead processes help it."""
+    """Whether one task of Spark's reads all shares, one after the other, and works on them:
+    read-ahead processes help it.
+    """
 
 
 @dataclass
@@ -139,9 +142,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target_ends = _FrozenEnds.of(get_log(self._spec.log), self._spec.topics)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's interface
-        """The end of the next batch; `start` where nothing is new and no tick is due, so that no empty batch runs.
+        """The end of the next batch; `start` where nothing is new and no tick is due, so that no empty batch
+        runs.
 
-        Spark runs a first batch in any case. It is always due, so that it has a clock, and the partitions are known from then on.
+        Spark runs a first batch in any case. It is always due, so that it has a clock, and the partitions are
+        known from then on.
         """
         from millrace.runners import batches as feed
         from millrace.runners.spark.open_logs import get_log
@@ -189,7 +194,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return waits and end.clock - begin.clock >= self._spec.tick_ms
 
     def _keep_planned_end(self, begin: Offsets, end: Offsets, ends: _FrozenEnds) -> Offsets:
-        """The planned end of the batch that begins here, which is being read ahead. `end` if there is none, or other partitions advance."""
+        """The planned end of the batch that begins here, which is being read ahead.
+        `end` if there is none, or other partitions advance.
+        """
         from millrace.runners.batches import Offsets
 
         if (
@@ -237,7 +244,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ReadTask]:
-        """Divides all partitions over a few tasks, also those without new events: that they are silent counts for idleness."""
+        """Divides all partitions over a few tasks, also those without new events:
+        that they are silent counts for idleness.
+        """
         if start == end:
             return []
         begin, stop = _parse_offsets(start), _parse_offsets(end)

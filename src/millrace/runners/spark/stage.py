@@ -1,6 +1,8 @@
-"""A stage as a Spark operator: a slot's state in, its packets through the engine, its changes and packets out.
+"""A stage as a Spark operator: a slot's state in, its packets through the engine, its changes and packets
+out.
 
-Spark unpacks it also in a process that only asks for the names of its state; so the engine is loaded where it is used.
+Spark unpacks it also in a process that only asks for the names of its state; so the engine is loaded where it
+is used.
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ CHUNK_STRIDE = 1 << 40
 
 
 class Stage(StatefulProcessor):
-    """All operators of one depth; with one slot, of all depths, since no packet has to change slots between them.
+    """All operators of one depth; with one slot, of all depths, since no packet has to change slots between
+    them.
 
-    State is one map: chunks by number, and under `META` the description of which there are. A second state variable would be
-    tidier, but setting one up takes Spark several milliseconds in each task.
+    State is one map: chunks by number, and under `META` the description of which there are. A second state
+    variable would be tidier, but setting one up takes Spark several milliseconds in each task.
 
-    Chunks are known by digest, and a worker that has decoded one before does not fetch it again: usually only `meta` is read.
+    Chunks are known by digest, and a worker that has decoded one before does not fetch it again: usually only
+    `meta` is read.
     """
 
     def __init__(

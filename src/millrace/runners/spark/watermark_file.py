@@ -1,7 +1,8 @@
 """The watermarks of partitions after a batch, in a file of the state folder.
 
-The sink knows them, and the source needs them to align partitions (`run.max_ahead`). Spark runs the two in different processes. The file
-is a hint: if it is missing or old, the next batch reads from all partitions, and results are the same.
+The sink knows them, and the source needs them to align partitions (`run.max_ahead`). Spark runs the two in
+different processes. The file is a hint: if it is missing or old, the next batch reads from all partitions,
+and results are the same.
 """
 
 from __future__ import annotations

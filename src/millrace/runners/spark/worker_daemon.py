@@ -1,7 +1,9 @@
-"""The process that Spark's Python workers are forked from, with everything heavy loaded before the first fork.
+"""The process that Spark's Python workers are forked from, with everything heavy loaded before the first
+fork.
 
-PySpark's own daemon loads nothing and has each worker collect garbage after every task, which takes 36–54 ms over all that a
-worker has imported. Here imports happen once, and `gc.freeze()` takes them out of what is collected.
+PySpark's own daemon loads nothing and has each worker collect garbage after every task, which takes 36–54 ms
+over all that a worker has imported. Here imports happen once, and `gc.freeze()` takes them out of what is
+collected.
 """
 
 import contextlib
@@ -41,7 +43,9 @@ PRELOADED = (
     "millrace.runners.spark.source",
     "millrace.runners.spark.stage",
 )
-"""Only what starts no thread when it is imported: a thread would be missing after the fork. Jobs run polars, so they are not here."""
+"""Only what starts no thread when it is imported: a thread would be missing after the fork.
+Jobs run polars, so they are not here.
+"""
 
 
 def preload() -> None:
@@ -54,7 +58,9 @@ def preload() -> None:
 
 
 def serve() -> None:
-    """Forks workers on demand, until Spark closes the line. Spark has several daemons, and only that of the tasks has heavy work."""
+    """Forks workers on demand, until Spark closes the line.
+    Spark has several daemons, and only that of the tasks has heavy work.
+    """
     _remove_zips_from_path()
     import pyspark.daemon
 
@@ -68,7 +74,9 @@ def serve() -> None:
 
 
 def _remove_zips_from_path() -> None:
-    """Spark puts a zip of PySpark first on the path, from which Python compiles every module anew; the installed one is compiled already."""
+    """Spark puts a zip of PySpark first on the path, from which Python compiles every module anew; the
+    installed one is compiled already.
+    """
     rest = [path for path in sys.path if not path.endswith(".zip")]
     if importlib.machinery.PathFinder.find_spec("pyspark", rest) is not None:
         sys.path[:] = rest

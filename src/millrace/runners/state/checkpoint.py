@@ -1,4 +1,6 @@
-"""The checkpoint of the local runner, a SQLite file: the planned batch, the last complete one, and the state after it."""
+"""The checkpoint of the local runner, a SQLite file: the planned batch,
+the last complete one, and the state after it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from millrace.runners.state.folder import STATE_FORMAT, Identity, StateFolder, c
 TABLES = """
 create table if not exists facts (name text primary key, value text not null);
 create table if not exists metas (stage integer, slot integer, meta blob not null, primary key (stage, slot));
-create table if not exists chunks (stage integer, slot integer, id integer, data blob not null, primary key (stage, slot, id));
+create table if not exists chunks (
+    stage integer, slot integer, id integer, data blob not null, primary key (stage, slot, id));
 """
 StageSlot = tuple[int, int]
 """A stage and a slot."""
@@ -34,10 +37,13 @@ class Checkpoint:
     """Use as a context manager. Only one process can hold the folder."""
 
     def __init__(self, folder: StateFolder, plan: Plan, state_changes: StateChanges | None = None) -> None:
-        """Finds out where the last run in this folder stopped, and whose it was; jobs may have joined, left or changed since, as far as wished."""
+        """Finds out where the last run in this folder stopped, and whose it was; jobs may have joined, left
+        or changed since, as far as wished.
+        """
         if folder.is_spark:
             raise StateMismatch(
-                f"{folder.path} holds state of the Spark runner; go on with --on spark, or take it to this runner: millrace savepoint FILE, then run with another state.dir and --restore FILE"
+                f"{folder.path} holds state of the Spark runner; go on with --on spark, or take it to this "
+                "runner: millrace savepoint FILE, then run with another state.dir and --restore FILE"
             )
         self._path, self._folder = folder.path, folder
         known = folder.read_identity()
@@ -62,7 +68,8 @@ class Checkpoint:
         if after.states is not None:
             if self.planned_offsets is not None:
                 raise StateMismatch(
-                    f"{self._path}: a batch was begun by {', '.join(known.jobs)} and not finished, as the run was killed; run them as they were with --until-caught-up first, then change them"
+                    f"{self._path}: a batch was begun by {', '.join(known.jobs)} and not finished, as the "
+                    "run was killed; run them as they were with --until-caught-up first, then change them"
                 )
             self.replace_states(after.states)
         self._folder.rebind(after.identity)
@@ -147,8 +154,9 @@ class Checkpoint:
             if is_damage(error):
                 raise damage_error(str(self._path / "local.db"), "some page", str(error)) from error
             raise StateUnwritable(
-                f"state folder {self._path}: {error}; make space or allow writing, or move the folder to where there is room (and set state.dir). "
-                "Nothing is lost: the run goes on from its last complete batch"
+                f"state folder {self._path}: {error}; make space or allow writing, or move the folder to "
+                "where there is room (and set state.dir). Nothing is lost: the run goes on from its last "
+                "complete batch"
             ) from error
 
     @staticmethod
@@ -224,7 +232,9 @@ def read_facts(db: sqlite3.Connection, path: Path) -> dict[str, str]:
 
 
 def check_stage_slots(db: sqlite3.Connection, facts: Mapping[str, str], path: Path) -> None:
-    """Refuses a file in which a stage and slot that had state has none: the engine would begin there with empty state."""
+    """Refuses a file in which a stage and slot that had state has none:
+    the engine would begin there with empty state.
+    """
     stored = facts.get("places", "[]")
     if (found := _list_stage_slots(db)) != stored:
         raise damage_error(

@@ -1,6 +1,8 @@
-"""State of jobs that have changed: jobs join and leave, move to other slots, start anew, or have their state migrated.
+"""State of jobs that have changed: jobs join and leave, move to other slots, start anew, or have their state
+migrated.
 
-An operator is known by its id, and all that its state depends on by a fingerprint. State whose fingerprint has changed is not read.
+An operator is known by its id, and all that its state depends on by a fingerprint. State whose fingerprint
+has changed is not read.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def evolve(
     state_changes: StateChanges,
     location: str,
 ) -> EvolvedState:
-    """Adapts state to the present jobs: new ones start at the present, others leave, and slots are divided anew.
+    """Adapts state to the present jobs: new ones start at the present, others leave, and slots are divided
+    anew.
 
     Refuses changed operators.
     """
@@ -91,11 +94,13 @@ def _refuse_wrong_jobs(
     """Refuses changes of jobs that are not in this run, and state of which no job is."""
     if unknown := sorted({*state_changes.reset, *state_changes.migrate} - {*names}):
         raise DefinitionError(
-            f"reset or migrate {', '.join(unknown)}: there is no such job in this run; it has {', '.join(names)}"
+            f"reset or migrate {', '.join(unknown)}: there is no such job in this run; it has "
+            f"{', '.join(names)}"
         )
     if not {*names} & {*old_identity.jobs}:
         raise StateMismatch(
-            f"{location} holds the state of {', '.join(old_identity.jobs)}, not of {', '.join(names)}; run those jobs, or give the jobs that write other topics a run of their own (run.name or state.dir)"
+            f"{location} holds the state of {', '.join(old_identity.jobs)}, not of {', '.join(names)}; run "
+            "those jobs, or give the jobs that write other topics a run of their own (run.name or state.dir)"
         )
 
 
@@ -117,7 +122,9 @@ def _evolve_identity(old_identity: Identity, plan: Plan, new_jobs: set[str], pre
 def _find_adaptations(
     old_identity: Identity, plan: Plan, new_jobs: set[str], state_changes: StateChanges
 ) -> dict[Operator, Adaptation]:
-    """How the state of operators is made to fit; without those that start anew or that a function migrates."""
+    """How the state of operators is made to fit;
+    without those that start anew or that a function migrates.
+    """
     return {
         o: adaptation
         for o in plan.operators
@@ -162,8 +169,10 @@ def _refuse_changed_operators(
 
 def _describe_refusal(location: str, operator: str, difference: str, job: str) -> str:
     return (
-        f"{location}: {operator} {difference}, so its state does not fit. Undo the change; or start this job at the present, without its state: --reset {job}; "
-        f"or give the changed job another name, so that it starts at the present and {job} may go on beside it; or rewrite its state: mr.run(..., migrate={{{job!r}: fn}})"
+        f"{location}: {operator} {difference}, so its state does not fit. Undo the change; or start this "
+        f"job at the present, without its state: --reset {job}; or give the changed job another name, so "
+        f"that it starts at the present and {job} may go on beside it; or rewrite its state: mr.run(..., "
+        f"migrate={{{job!r}: fn}})"
     )
 
 

@@ -23,8 +23,9 @@ from millrace.values.atomic_files import write_file
 STATE_FORMAT = 2
 """The format of all that a state folder or a savepoint holds.
 
-It changes whenever state that was stored before could be misread: format 2 brought explicit identities of operators. `identity.json`, the
-facts of `local.db` and of savepoints, and Spark's checkpoints carry it. What carries no number is of format 1.
+It changes whenever state that was stored before could be misread: format 2 brought explicit identities of
+operators. `identity.json`, the facts of `local.db` and of savepoints, and Spark's checkpoints carry it. What
+carries no number is of format 1.
 """
 _CHECKPOINT_FORMAT = "millrace-format"
 """The file in Spark's checkpoint folder that holds the format."""
@@ -48,7 +49,9 @@ class Identity:
     births: Mapping[str, int] = field(default_factory=dict)
     """Jobs that joined later, and how far event time had come then."""
     base: int = 0
-    """On Spark: how many batches were done before its checkpoint was made anew, as jobs, slots or partitions had changed."""
+    """On Spark: how many batches were done before its checkpoint was made anew, as jobs,
+    slots or partitions had changed.
+    """
     heir_of: str | None = None
     """The state that made the savepoint with which this one began; its topics are inherited."""
 
@@ -94,7 +97,8 @@ class StateFolder:
             raise unwritable_error(self.path, error) from error
         except ValueError as error:
             raise StateUnreadable(
-                f"{self.path}/identity.json is damaged ({error}), so it cannot be told whose state this is; restore the folder from a backup, or start a new one from a savepoint (--restore FILE)"
+                f"{self.path}/identity.json is damaged ({error}), so it cannot be told whose state this is; "
+                "restore the folder from a backup, or start a new one from a savepoint (--restore FILE)"
             ) from error
         check_folder_format(self.path, fields.get("format"))
         try:
@@ -117,7 +121,8 @@ class StateFolder:
         """Refuses a folder into which a savepoint was put only in part."""
         if self._restoring_marker.exists():
             raise StateMismatch(
-                f"{self.path} has only a part of a savepoint, as the run was killed while it was restored; run it with --restore FILE again"
+                f"{self.path} has only a part of a savepoint, as the run was killed while it was restored; "
+                "run it with --restore FILE again"
             )
 
     @property
@@ -131,7 +136,8 @@ class StateFolder:
                 file.unlink(missing_ok=True)
         if self.read_identity() is not None:
             raise StateMismatch(
-                f"{self.path} holds state already; leave out --restore to go on with it, or restore into another state.dir, which then takes its topics over"
+                f"{self.path} holds state already; leave out --restore to go on with it, or restore into "
+                "another state.dir, which then takes its topics over"
             )
 
     def bind(self, *, jobs: tuple[str, ...], fingerprint: str, slots: int, partitions: int) -> Identity:
@@ -142,11 +148,15 @@ class StateFolder:
             self._write("identity.json", encode_checked(asdict(known)))
         if sorted(known.jobs) != sorted(jobs):
             raise StateMismatch(
-                f"{self.path} holds the state of {', '.join(known.jobs)}, not of {', '.join(jobs)}; run those jobs, or give the jobs that write other topics a run of their own (run.name or state.dir)"
+                f"{self.path} holds the state of {', '.join(known.jobs)}, not of {', '.join(jobs)}; run "
+                "those jobs, or give the jobs that write other topics a run of their own "
+                "(run.name or state.dir)"
             )
         if known.fingerprint != fingerprint:
             raise StateMismatch(
-                f"{self.path}: {', '.join(jobs)} no longer has the keys, windows, aggregates or topics that its state was made with, so the state does not fit; undo the change, or compute results anew into a new version of the topics (millrace backfill)"
+                f"{self.path}: {', '.join(jobs)} no longer has the keys, windows, aggregates or topics that "
+                "its state was made with, so the state does not fit; undo the change, or compute results "
+                "anew into a new version of the topics (millrace backfill)"
             )
         return known
 
@@ -156,7 +166,9 @@ class StateFolder:
 
     @contextlib.contextmanager
     def with_scratch(self) -> Iterator[None]:
-        """With an empty scratch folder, which is gone afterwards; so is what a run that was killed had left in it."""
+        """With an empty scratch folder, which is gone afterwards;
+        so is what a run that was killed had left in it.
+        """
         shutil.rmtree(self.scratch, ignore_errors=True)
         with explain_write_errors(self.path):
             self.scratch.mkdir(exist_ok=True)
@@ -175,12 +187,14 @@ class StateFolder:
 
 
 def check_folder_format(path: Path, found: object) -> None:
-    """Refuses a state folder of another format before anything else of it is read. `found`: the number that it carries, None if none."""
+    """Refuses a state folder of another format before anything else of it is read.
+    `found`: the number that it carries, None if none.
+    """
     if found != STATE_FORMAT:
         raise StateMismatch(
-            f"state folder {path} {describe_format(found)}, so this version cannot read it; let that version finish the run, "
-            "or begin anew from the start of the log: in another folder (--state FOLDER --take-over), "
-            "or with results in new topics (millrace backfill JOB --version NAME)"
+            f"state folder {path} {describe_format(found)}, so this version cannot read it; let that "
+            "version finish the run, or begin anew from the start of the log: in another folder (--state "
+            "FOLDER --take-over), or with results in new topics (millrace backfill JOB --version NAME)"
         )
 
 
@@ -188,7 +202,10 @@ def describe_format(found: object) -> str:
     """Which version of millrace wrote state of another format, as a part of a sentence."""
     number = 1 if found is None else found
     writer = "a later" if isinstance(number, int) and number > STATE_FORMAT else "an earlier"
-    return f"was written by {writer} version of millrace (format {number}; this version reads format {STATE_FORMAT})"
+    return (
+        f"was written by {writer} version of millrace (format {number}; this version reads format "
+        f"{STATE_FORMAT})"
+    )
 
 
 def encode_checked(fields: Mapping[str, Any]) -> bytes:
@@ -229,7 +246,9 @@ def mark_checkpoint(checkpoint: Path) -> None:
 
 
 def check_checkpoints(path: Path) -> None:
-    """Refuses a state folder with a checkpoint of another format, which the folder's identity, if it was lost, cannot tell."""
+    """Refuses a state folder with a checkpoint of another format, which the folder's identity,
+    if it was lost, cannot tell.
+    """
     for checkpoint in filter(_is_checkpoint_begun, path.glob("checkpoint*")):
         try:
             text = (checkpoint / _CHECKPOINT_FORMAT).read_text().strip()
@@ -243,7 +262,9 @@ def _is_checkpoint_begun(checkpoint: Path) -> bool:
 
 
 _locks: set[int] = set()
-"""The locks of this process. A process that is forked, by a job's own code say, closes them: it would hold the folder after the run has ended."""
+"""The locks of this process. A process that is forked, by a job's own code say, closes them: it would hold
+the folder after the run has ended.
+"""
 
 
 def _close_locks() -> None:
@@ -294,7 +315,8 @@ def unwritable_error(path: Path, error: OSError) -> StateUnwritable:
         errno.EEXIST: "a file is in the way: remove it",
     }.get(error.errno or 0, "make it writable")
     return StateUnwritable(
-        f"state folder {path}: {error.strerror or error}; {remedy}, or move the folder to where that is so (and set state.dir). Nothing is lost: the run goes on from its last complete batch"
+        f"state folder {path}: {error.strerror or error}; {remedy}, or move the folder to where that is so "
+        "(and set state.dir). Nothing is lost: the run goes on from its last complete batch"
     )
 
 
@@ -311,6 +333,7 @@ def _acquire_lock(path: Path, lock: int, timeout: float) -> None:
         holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
         if (holder.isdigit() and is_alive(int(holder))) or time.monotonic() > deadline:
             raise StateInUse(
-                f"state folder {path} is in use by process {holder or 'unknown'}; stop that run first; jobs that write other topics can have a run of their own (run.name or state.dir)"
+                f"state folder {path} is in use by process {holder or 'unknown'}; stop that run first; jobs "
+                "that write other topics can have a run of their own (run.name or state.dir)"
             )
         time.sleep(0.1)

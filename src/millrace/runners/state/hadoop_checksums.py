@@ -1,4 +1,5 @@
-"""The checksums that Hadoop's file system keeps beside each file of Spark's checkpoint: `.NAME.crc`, a CRC-32 for every so many bytes.
+"""The checksums that Hadoop's file system keeps beside each file of Spark's checkpoint: `.NAME.crc`, a CRC-32
+for every so many bytes.
 
 Spark compares them where the JVM reads; what is read here is compared here.
 """

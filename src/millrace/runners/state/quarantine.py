@@ -1,8 +1,10 @@
-"""Jobs that were stopped by their own code. The state folder keeps them until they are tried again (`--retry JOB`).
+"""Jobs that were stopped by their own code. The state folder keeps them until they are tried again (`--retry
+JOB`).
 
-The batch in which a job fails is taken back as a whole and run again without that job. So its state stays as it was after the last good batch, and
-nothing of it is half committed; the jobs beside it miss nothing. Its dead letters are committed with that batch. Where no job is left, no batch is
-run: then the letters are committed alone, under a writer of their own, and the job misses nothing when it is tried again.
+The batch in which a job fails is taken back as a whole and run again without that job. So its state stays as
+it was after the last good batch, and nothing of it is half committed; the jobs beside it miss nothing. Its
+dead letters are committed with that batch. Where no job is left, no batch is run: then the letters are
+committed alone, under a writer of their own, and the job misses nothing when it is tried again.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class Quarantine:
             self.cases = {}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateUnreadable(
-                f"{self._path} is damaged ({error}), so it cannot be told which jobs are under quarantine; restore it from a backup, or remove it to try all jobs again"
+                f"{self._path} is damaged ({error}), so it cannot be told which jobs are under quarantine; "
+                "restore it from a backup, or remove it to try all jobs again"
             ) from error
 
     def release(self, jobs: Sequence[str], known: Iterable[str]) -> None:
@@ -77,7 +80,9 @@ class Quarantine:
             self._write({job: case for job, case in self.cases.items() if job not in jobs})
 
     def commit_failures(self, batch: int, now: int, failures: Sequence[Failure]) -> None:
-        """Puts jobs under quarantine; on disk when it returns, so that the batch is not tried with them again."""
+        """Puts jobs under quarantine; on disk when it returns,
+        so that the batch is not tried with them again.
+        """
         new: dict[str, Case] = {}
         for failure in failures:
             rows = [new[failure.job].rows] if failure.job in new else []
@@ -113,7 +118,9 @@ class Quarantine:
         }
 
     def number_letters(self, marker: int, *, last: int) -> bool:
-        """Gives letters that no batch up to `last` brought, and none will, a number of their own; whether there are any. On disk when it returns."""
+        """Gives letters that no batch up to `last` brought, and none will, a number of their own; whether
+        there are any. On disk when it returns.
+        """
         waiting = {job: case for job, case in self.cases.items() if case.batch > last and case.marker is None}
         if waiting:
             self._write(
@@ -147,7 +154,9 @@ class Quarantine:
         return self._path.with_name(f"quarantine-{job}.txt")
 
     def _write_trace(self, failure: Failure) -> str:
-        """The file of a failure's traceback; none where it cannot be written, as the quarantine matters more."""
+        """The file of a failure's traceback; none where it cannot be written,
+        as the quarantine matters more.
+        """
         path = self._trace_path(failure.job)
         try:
             path.write_text(failure.trace, errors="replace")
@@ -182,13 +191,16 @@ def describe(job: str, case: Case) -> str:
     """A case in a sentence, with what to do."""
     trace = f"its traceback is in {case.trace}, " if case.trace else ""
     return (
-        f"job {job} was stopped by its own code in batch {case.batch}: {case.reason}; {trace}the offending rows are in {dead_topic(job)}, "
-        f"its state is that before the batch, and jobs beside it go on. Mend it and run again with --retry {job}"
+        f"job {job} was stopped by its own code in batch {case.batch}: {case.reason}; {trace}the offending "
+        f"rows are in {dead_topic(job)}, its state is that before the batch, and jobs beside it go on. Mend "
+        f"it and run again with --retry {job}"
     )
 
 
 def _letter_without_row(reason: str) -> pl.DataFrame:
-    """A letter that says why, where no row is to blame: an answer that could not be read off what was kept."""
+    """A letter that says why, where no row is to blame:
+    an answer that could not be read off what was kept.
+    """
     return pl.DataFrame({"value": [b""], "reason": [reason]}, schema_overrides={"value": pl.Binary}).select(
         pl.col(name) if name in ("value", "reason") else pl.lit(None, dtype).alias(name)
         for name, dtype in DEAD_SCHEMA.items()

@@ -1,4 +1,6 @@
-"""A savepoint: the state of a stopped run in one file, from which another run can start, also with other slots or more jobs."""
+"""A savepoint: the state of a stopped run in one file, from which another run can start,
+also with other slots or more jobs.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Savepoint:
 
 
 def save(folder: StateFolder, target: Path) -> Savepoint:
-    """Writes the state of a local run. Refuses an unfinished batch, which another run could not tell from a complete one."""
+    """Writes the state of a local run.
+    Refuses an unfinished batch, which another run could not tell from a complete one.
+    """
     identity, source = folder.read_identity(), folder.path / "local.db"
     if identity is None or not source.exists():
         raise StateMismatch(
@@ -108,7 +112,10 @@ def _explain_write_errors(target: Path) -> Iterator[None]:
 
 def describe_unfinished(path: Path, next_step: str) -> str:
     """The message about a batch that was begun and not finished."""
-    return f"{path}: a batch was begun and not finished, as the run was killed; run the same jobs with --until-caught-up first, then {next_step}"
+    return (
+        f"{path}: a batch was begun and not finished, as the run was killed; run the same jobs with "
+        f"--until-caught-up first, then {next_step}"
+    )
 
 
 def adapt_savepoint(path: Path, plan: Plan, state_changes: StateChanges) -> Savepoint:
@@ -120,7 +127,9 @@ def adapt_savepoint(path: Path, plan: Plan, state_changes: StateChanges) -> Save
 
 
 def _add_full_checksum(db: sqlite3.Connection, facts: Mapping[str, str]) -> dict[str, str]:
-    """Facts with a checksum over all that the file holds, as its tables have it: an index may differ from its table."""
+    """Facts with a checksum over all that the file holds, as its tables have it:
+    an index may differ from its table.
+    """
     check = 0
     rest = {name: value for name, value in facts.items() if name not in ("whole", "check")}
     for row in sorted(rest.items()):
@@ -150,8 +159,8 @@ def load_savepoint(path: Path) -> Savepoint:
         identity_fields = json.loads(facts["identity"])
         if (found := stored_format(facts)) != STATE_FORMAT:
             raise StateMismatch(
-                f"savepoint {path} {describe_format(found)}, so this version cannot read it; restore it with that version, "
-                "or make one with this version: millrace savepoint FILE"
+                f"savepoint {path} {describe_format(found)}, so this version cannot read it; restore it "
+                "with that version, or make one with this version: millrace savepoint FILE"
             )
         if _add_full_checksum(db, facts) != facts:
             raise damage_error(str(path), "some place", "the checksum over all of it does not fit")

@@ -17,7 +17,10 @@ from millrace.runners.state.quarantine import Quarantine
 from millrace.runners.state.savepoint import load_savepoint
 from millrace.values.local_paths import require_local
 
-_RESTORE = "restore the state folder and the log from one backup, or start a new state folder from a savepoint (--restore FILE)"
+_RESTORE = (
+    "restore the state folder and the log from one backup, or start a new state folder from a savepoint "
+    "(--restore FILE)"
+)
 
 
 def verify_state(folder: Path, counts: VerificationCounts) -> Iterator[Damage]:

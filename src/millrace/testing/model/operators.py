@@ -65,7 +65,9 @@ class ModelRowOperator(ModelOperator):
         """The low watermark of the partitions, whatever time the windows lie in."""
 
     def step(self, batch: Sequence[SourceEvent], now: int, end: bool) -> None:
-        """Reads rows in order of their offsets, moves the watermark, and hands both to the model of the node."""
+        """Reads rows in order of their offsets, moves the watermark,
+        and hands both to the model of the node.
+        """
         arrivals: list[ArrivedRow] = []
         for partition in self.partitions:
             partition_id = (partition.read.topic.name, partition.partition)

@@ -13,7 +13,9 @@ from millrace.windows import Window
 
 Key: TypeAlias = tuple[Any, ...]
 RowOrder: TypeAlias = tuple[str, int, int, int]
-"""The order of rows of equal time: topic, partition, number of the edge (a topic may be read twice), offset."""
+"""The order of rows of equal time: topic, partition,
+number of the edge (a topic may be read twice), offset.
+"""
 ComputeValues: TypeAlias = Callable[[Sequence["Change"]], Row]
 
 
@@ -30,7 +32,9 @@ class OperatorOutcome:
     """What one operator emitted in one batch."""
 
     records: list[tuple[tuple[Key, Window], Row]] = field(default_factory=list)
-    """Rows that leave the job, with key and window of their pane, which pair a retraction with its replacement."""
+    """Rows that leave the job, with key and window of their pane,
+    which pair a retraction with its replacement.
+    """
     changes: list[Change] = field(default_factory=list)
     side_outputs: dict[str, list[Row]] = field(default_factory=dict)
     """Side outputs by name."""

@@ -2,8 +2,8 @@
 
 Three constraints reach beyond the part that sets them. With events named by kind and time:
 
-- A greedy loop keeps what fits it. In `a+ greedy followed_by any` the choice a1 must take a2 into the loop; it
-  may neither pass over a2 nor take it as `any` (`LoopGuard`).
+- A greedy loop keeps what fits it. In `a+ greedy followed_by any` the choice a1 must take a2 into the loop;
+  it may neither pass over a2 nor take it as `any` (`LoopGuard`).
 - `not_followed_by` forbids until the next part is taken. In `a not_followed_by c followed_by b` the choice a1
   ends with c2, although b3 would follow (`EventChoice.forbidden`).
 - What one path forbids for the very next event ends all paths from the same event, as in Flink. In `(a b?)

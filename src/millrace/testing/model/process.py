@@ -35,7 +35,9 @@ class ModelProcess:
         self.shared_state = KeyState()
 
     def step(self, arrivals: Sequence[ArrivedRow], time: float, now: int, outcome: OperatorOutcome) -> None:
-        """Refuses late rows, and processes those before the new watermark, each after the timers up to its time."""
+        """Refuses late rows, and processes those before the new watermark,
+        each after the timers up to its time.
+        """
         ready = sorted(release_rows(self.waiting, arrivals, time, outcome), key=self.sort_key)
         for arrival in ready:
             at = arrival.row["event_time"]

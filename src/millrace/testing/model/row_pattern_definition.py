@@ -152,7 +152,8 @@ class RowPatternDefinition:
                 raise
             except Exception as error:
                 raise PatternFailed(
-                    f"{text!r} has no value for a row: {type(error).__name__}: {error}; cast one side, or guard it with CASE"
+                    f"{text!r} has no value for a row: {type(error).__name__}: {error}; cast one side, or "
+                    "guard it with CASE"
                 ) from error
             if isinstance(value, int) and not -(2**63) <= value < 2**63:
                 raise PatternFailed(
@@ -181,7 +182,8 @@ def set_context(
 class PreferredMatch:
     """Enumerates the ways to map rows from one row on that fit, the preferred first.
 
-    Raises `NeedsMoreRows` where a way goes on beyond the rows so far, since it is preferred to all that follow.
+    Raises `NeedsMoreRows` where a way goes on beyond the rows so far, since it is preferred to all that
+    follow.
     """
 
     definition: RowPatternDefinition

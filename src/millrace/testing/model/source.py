@@ -52,7 +52,9 @@ class ModelPartition:
 
     @property
     def watermark(self) -> float:
-        """The greatest clock less delay so far, but at least the operator's watermark when the partition woke up."""
+        """The greatest clock less delay so far,
+        but at least the operator's watermark when the partition woke up.
+        """
         return max(self.furthest_watermark, self.floor)
 
     def advance(self, event: SourceEvent) -> None:

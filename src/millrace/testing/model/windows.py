@@ -277,7 +277,9 @@ class ModelWindows:
         return to_canonical(row, [*self.node.aggregates, "event_time", "window_start", "window_end"])
 
     def pane_time(self, window: Window, open_window: OpenWindow) -> int:
-        """The pane's event time: the window's end, or that of the earliest or latest new row that was not late."""
+        """The pane's event time: the window's end,
+        or that of the earliest or latest new row that was not late.
+        """
         if self.windowing.time == "end" or not open_window.new_times:
             return window[1] - 1
         return min(open_window.new_times) if self.windowing.time == "earliest" else max(open_window.new_times)

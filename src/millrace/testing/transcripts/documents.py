@@ -279,7 +279,8 @@ def _parse_process(document: Mapping[str, Any]) -> ProcessSpec | None:
     ):
         if key in document:
             raise TranscriptError(
-                f"`{key}` has no meaning beside `process`: rows come one by one, and what is shown is what the processor emits"
+                f"`{key}` has no meaning beside `process`: rows come one by one, and what is shown is what "
+                "the processor emits"
             )
     return processes.parse_document(document["process"])
 
@@ -331,6 +332,7 @@ def _parse_pane(value: Any, where: str) -> Row:
             )
     if "values" in value and not isinstance(value["values"], list):
         raise TranscriptError(
-            f"{where}: `values: {to_text(value['values'])}` is not a list; write the values in brackets, or `value` for a sum"
+            f"{where}: `values: {to_text(value['values'])}` is not a list; write the values in brackets, or "
+            "`value` for a sum"
         )
     return value

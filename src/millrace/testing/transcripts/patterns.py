@@ -279,7 +279,8 @@ def _parse_events(value: Any) -> Iterator[Row]:
             yield event
         else:
             raise TranscriptError(
-                f"{to_text(event)} is not an event; write {{id: ID, t: TIME, FIELD: VALUE}} or {{advance_to: TIME}}"
+                f"{to_text(event)} is not an event; write {{id: ID, t: TIME, FIELD: VALUE}} or "
+                "{advance_to: TIME}"
             )
 
 
@@ -297,7 +298,8 @@ def _infer_schema(events: Sequence[Row], key: str | None) -> pl.Schema:
             schema[name] = pl.String() if kinds == {str} else pl.Boolean()
         else:
             raise TranscriptError(
-                f"`{name}` has values of several kinds: {', '.join(sorted(kind.__name__ for kind in kinds))}; use one"
+                f"`{name}` has values of several kinds: "
+                f"{', '.join(sorted(kind.__name__ for kind in kinds))}; use one"
             )
     if key is not None and key not in schema:
         raise TranscriptError(f"`key: {key}` is not a field of the events; there are {', '.join(schema)}")

@@ -55,7 +55,8 @@ def check_calls(value: Any, where: str, *, is_shared: bool = False) -> list[Any]
             continue
         if not isinstance(call, dict) or len(call) != 1:
             raise TranscriptError(
-                f"{where}: {to_text(call)} is not a call of a processor; write a number, or one of {', '.join(CALLS)}"
+                f"{where}: {to_text(call)} is not a call of a processor; write a number, or one of "
+                f"{', '.join(CALLS)}"
             )
         check_keys(
             call, SHARED if is_shared else CALLS, f"{where}, {'a broadcast row' if is_shared else 'a call'}"

@@ -88,7 +88,8 @@ def _require_map(
 ) -> dict[str, Any]:
     if not isinstance(value, dict) or not {*required} <= value.keys():
         raise TranscriptError(
-            f"`{name}: {to_text(value)}` needs {' and '.join(required)}, such as {{{', '.join(f'{key}: 10' for key in required)}}}"
+            f"`{name}: {to_text(value)}` needs {' and '.join(required)}, such as "
+            f"{{{', '.join(f'{key}: 10' for key in required)}}}"
         )
     check_keys(value, (*required, *optional), name)
     return value
@@ -121,7 +122,8 @@ def parse_trigger(value: Any) -> Trigger:
         return _SIMPLE_TRIGGERS[value]()
     if not isinstance(value, dict) or len(value) != 1:
         raise TranscriptError(
-            f"`trigger: {to_text(value)}` is unknown; use {', '.join((*_SIMPLE_TRIGGERS, *_NUMERIC_TRIGGERS, 'repeat', *_COMPOSITE_TRIGGERS))}"
+            f"`trigger: {to_text(value)}` is unknown; use "
+            f"{', '.join((*_SIMPLE_TRIGGERS, *_NUMERIC_TRIGGERS, 'repeat', *_COMPOSITE_TRIGGERS))}"
         )
     [(kind, inner)] = value.items()
     if kind == "watermark":
@@ -132,7 +134,8 @@ def parse_trigger(value: Any) -> Trigger:
         return _NUMERIC_TRIGGERS[kind](parse_integer(inner, kind, least=0 if kind == "clock_delay" else 1))
     if kind not in _COMPOSITE_TRIGGERS:
         raise TranscriptError(
-            f"`trigger: {to_text(value)}` is unknown; use {', '.join((*_SIMPLE_TRIGGERS, *_NUMERIC_TRIGGERS, 'repeat', *_COMPOSITE_TRIGGERS))}"
+            f"`trigger: {to_text(value)}` is unknown; use "
+            f"{', '.join((*_SIMPLE_TRIGGERS, *_NUMERIC_TRIGGERS, 'repeat', *_COMPOSITE_TRIGGERS))}"
         )
     if not isinstance(inner, list) or not inner or (kind == "or_finally" and len(inner) != 2):
         raise TranscriptError(
@@ -169,6 +172,6 @@ def parse_watermark(value: Any, idle: int | None) -> Watermark:
             )
         case _:
             raise TranscriptError(
-                f"`watermarks: {to_text(value)}` is unknown; use {{bounded: N}}, ascending, ingestion_time, punctuation or "
-                "{percentile: {share: P, start: N}}"
+                f"`watermarks: {to_text(value)}` is unknown; use {{bounded: N}}, ascending, ingestion_time, "
+                "punctuation or {percentile: {share: P, start: N}}"
             )

@@ -44,7 +44,8 @@ class RowTranscriptJob:
         for name in self.compiled.schema:
             if name in graph.TIME_COLUMNS or name.startswith("_") or name == PARTITION_NUMBER:
                 raise TranscriptError(
-                    f"the table has a column `{name}`, a name that rows of streams use for themselves; rename it"
+                    f"the table has a column `{name}`, a name that rows of streams use "
+                    "for themselves; rename it"
                 )
         read = stream.read(
             Topic(f"input.transcript-{self.number}", self._event_type), watermark=watermarks.bounded(0)

@@ -125,7 +125,8 @@ class TranscriptJob:
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TranscriptError(
-                    f"`value: {self.transcript.value}` needs numbers, but an event's value is {to_text(value)}; use `value: list`"
+                    f"`value: {self.transcript.value}` needs numbers, but an event's value is "
+                    f"{to_text(value)}; use `value: list`"
                 )
         return int if all(isinstance(value, int) for value in values) else float
 

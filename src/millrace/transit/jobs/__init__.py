@@ -31,4 +31,6 @@ BUILT_IN: dict[str, Callable[..., Job]] = {
     "pass-through": pass_through,
     "event-count": event_count,
 }
-"""What `millrace run NAME` finds without a module; each makes the job, with its defaults or with the parameters of `[jobs.NAME]` in millrace.toml."""
+"""What `millrace run NAME` finds without a module; each makes the job, with its defaults or with the
+parameters of `[jobs.NAME]` in millrace.toml.
+"""

@@ -20,15 +20,22 @@ def delay_distribution(
     lateness: Duration = "1m",
     early: Duration | None = None,
 ) -> Job:
-    """The delay that half, nine of ten and 99 of 100 arrivals do not exceed. An arrival counts once, however often it was sent."""
+    """The delay that half, nine of ten and 99 of 100 arrivals do not exceed.
+    An arrival counts once, however often it was sent.
+    """
     return Job(
         "delay-distribution",
         read(ARRIVALS, watermark=watermark_from(watermark, idle))
         .select("vehicle_id", "delay", geocell=geocell(resolution=resolution))
         .filter(pl.col("geocell").is_not_null(), pl.col("delay").is_not_null())
-        .group_by("vehicle_id").deduplicate("event_time", within=parse_millis(window) + parse_millis(lateness))
+        .group_by("vehicle_id")
+        .deduplicate("event_time", within=parse_millis(window) + parse_millis(lateness))
         .window(windows.sliding(window, every=every), trigger=trigger_from(early), lateness=lateness)
-        .group_by("geocell").aggregate(delays=aggregates.quantiles("delay", [0.5, 0.9, 0.99]), count=aggregates.count())
-        .select("geocell", "count", **{name: pl.col("delays").list.get(place) for place, name in enumerate(("p50", "p90", "p99"))})
+        .group_by("geocell")
+        .aggregate(delays=aggregates.quantiles("delay", [0.5, 0.9, 0.99]), count=aggregates.count())
+        .select(
+            "geocell", "count",
+            **{name: pl.col("delays").list.get(place) for place, name in enumerate(("p50", "p90", "p99"))},
+        )
         .write(DELAYS),
     )  # fmt: skip

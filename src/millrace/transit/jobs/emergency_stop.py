@@ -11,7 +11,9 @@ from millrace.transit.topics import EMERGENCY_STOPS, POSITIONS
 
 
 def hard_stop(within: Duration = "10s") -> Pattern:
-    """Cruising, then braking and nothing else, then stopped. A row may be both braking and stopped: the first row at rest ends it."""
+    """Cruising, then braking and nothing else, then stopped.
+    A row may be both braking and stopped: the first row at rest ends it.
+    """
     return (
         pattern("cruising", pl.col("speed") >= 10)
         .next("braking", pl.col("acceleration") < 0).one_or_more().consecutive()
@@ -21,7 +23,9 @@ def hard_stop(within: Duration = "10s") -> Pattern:
 
 
 def hard_stop_in_sql(within: Duration = "10s") -> RowPattern:
-    """The same as MATCH_RECOGNIZE. BRAKING is reluctant, so that the first row at rest ends it, though it may be braking, too."""
+    """The same as MATCH_RECOGNIZE.
+    BRAKING is reluctant, so that the first row at rest ends it, though it may be braking, too.
+    """
     return match_recognize(
         "CRUISING BRAKING+? STOPPED",
         define={"CRUISING": "speed >= 10", "BRAKING": "acceleration < 0", "STOPPED": "speed < 1"},
@@ -38,7 +42,9 @@ def hard_stop_in_sql(within: Duration = "10s") -> RowPattern:
 def emergency_stop(
     *, within: Duration = "10s", watermark: Duration = "5s", idle: Duration | None = "10s"
 ) -> Job:
-    """By how much the speed fell, and how hard it was braked. A longer `watermark` finds more where links are slow, and later."""
+    """By how much the speed fell, and how hard it was braked.
+    A longer `watermark` finds more where links are slow, and later.
+    """
     return Job(
         "emergency-stop",
         _read_movements(watermark, idle)
@@ -69,7 +75,9 @@ def emergency_stop_in_sql(
 
 
 def _read_movements(watermark: Duration, idle: Duration | None) -> Stream:
-    """Each position once: links deliver some twice. Copies are known for as long as a pattern takes rows, which is until the watermark."""
+    """Each position once: links deliver some twice.
+    Copies are known for as long as a pattern takes rows, which is until the watermark.
+    """
     positions = read(POSITIONS, watermark=watermark_from(watermark, idle))
     moving = positions.select("vehicle_id", "latitude", "longitude", "speed", "acceleration")
     return moving.group_by("vehicle_id").deduplicate("event_time", within="1s")

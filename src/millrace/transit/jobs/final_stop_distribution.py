@@ -22,12 +22,17 @@ def final_stop_distribution(
     lateness: Duration = "1m",
     early: Duration | None = None,
 ) -> Job:
-    """A vehicle counts once in each window, for the route on which it was last. `stops`: a folder of GTFS files, or a URL that is asked."""
+    """A vehicle counts once in each window, for the route on which it was last.
+    `stops`: a folder of GTFS files, or a URL that is asked.
+    """
     return Job(
         "final-stop-distribution",
         read(POSITIONS, watermark=watermark_from(watermark, idle))
         .select("vehicle_id", "route", "direction")
-        .lookup(final_stops(stops), "route", "direction", schema=FinalStop, name="final-stop", ttl="1h", timeout="2s")
+        .lookup(
+            final_stops(stops), "route", "direction",
+            schema=FinalStop, name="final-stop", ttl="1h", timeout="2s",
+        )
         .select("vehicle_id", geocell=geocell("stop_latitude", "stop_longitude", resolution=resolution))
         .filter(pl.col("geocell").is_not_null())
         .window(windows.sliding(window, every=every), trigger=trigger_from(early), lateness=lateness)

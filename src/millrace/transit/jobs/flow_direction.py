@@ -20,7 +20,9 @@ def flow_direction(
     lateness: Duration = "1m",
     early: Duration | None = None,
 ) -> Job:
-    """A vehicle counts once for each border that it crosses in a window; of two directions equally frequent, the greater cell wins."""
+    """A vehicle counts once for each border that it crosses in a window;
+    of two directions equally frequent, the greater cell wins.
+    """
     return Job(
         "flow-direction",
         read(POSITIONS, watermark=watermark_from(watermark, idle))
@@ -30,7 +32,10 @@ def flow_direction(
         .group_by("vehicle_id").collect("geocell", name="way")
         .select("vehicle_id", crossed=crossings("way"))
         .explode("crossed")
-        .select("vehicle_id", geocell=pl.col("crossed").struct.field("here"), to=pl.col("crossed").struct.field("there"))
+        .select(
+            "vehicle_id",
+            geocell=pl.col("crossed").struct.field("here"), to=pl.col("crossed").struct.field("there"),
+        )
         .filter(are_neighbours("geocell", "to"))
         .group_by("geocell", "to").count()
         .group_by("geocell").top(1, "to", by="count")

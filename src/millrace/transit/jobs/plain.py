@@ -1,4 +1,6 @@
-"""Two jobs for measuring: one that does nothing, so that what is left is the least that any job takes, and one that only counts."""
+"""Two jobs for measuring: one that does nothing, so that what is left is the least that any job takes,
+and one that only counts.
+"""
 
 from millrace import triggers, watermarks, windows
 from millrace.durations import Duration
@@ -14,7 +16,9 @@ def pass_through(*, watermark: Duration = "1s", idle: Duration | None = "10s") -
 
 
 def event_count(*, watermark: Duration = "1s", idle: Duration | None = "10s") -> Job:
-    """How many events each vehicle has sent so far, shown again with every batch that brings some: state and nothing else."""
+    """How many events each vehicle has sent so far,
+    shown again with every batch that brings some: state and nothing else.
+    """
     return Job(
         "event-count",
         read(POSITIONS, watermark=watermarks.bounded(watermark, idle=idle))

@@ -20,7 +20,9 @@ def vehicle_distribution(
     lateness: Duration = "1m",
     early: Duration | None = None,
 ) -> Job:
-    """A vehicle counts once in each window, in the cell where it was last; repeats of a message change nothing."""
+    """A vehicle counts once in each window, in the cell where it was last;
+    repeats of a message change nothing.
+    """
     return Job(
         "vehicle-distribution",
         read(POSITIONS, watermark=watermark_from(watermark, idle))

@@ -120,7 +120,9 @@ class Fleet:
             begin=np.concatenate([begin[:, None], end[:, :-1]], axis=1),
             end=end,
             speed=np.concatenate([zeros, drive_profile.speed], axis=1),
-            odometer=self.routes.start[leg][:, None] + np.concatenate([zeros, drive_profile.distance], axis=1),
+            odometer=(
+                self.routes.start[leg][:, None] + np.concatenate([zeros, drive_profile.distance], axis=1)
+            ),
             acceleration=np.concatenate([zeros, drive_profile.acceleration], axis=1),
         )  # fmt: skip
 

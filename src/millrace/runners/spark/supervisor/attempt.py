@@ -1,4 +1,6 @@
-"""One attempt at running the query: a child process that starts Spark, waits for its turn, and reports each batch."""
+"""One attempt at running the query: a child process that starts Spark,
+waits for its turn, and reports each batch.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ class Attempt:
         return self._process.poll() is None
 
     def run(self, report: Report, stopping: threading.Event) -> AttemptResult:
-        """Starts the query and passes its reports on until the process has ended. When `stopping` is set, the process is terminated, and killed if it goes on."""
+        """Starts the query and passes its reports on until the process has ended.
+        When `stopping` is set, the process is terminated, and killed if it goes on.
+        """
         with contextlib.suppress(BrokenPipeError):
             os.write(self._stdin, b"go\n")
         batches, deadline, error, is_done = 0, None, None, False

@@ -1,4 +1,5 @@
-"""The process that runs the query: `python -m millrace.runners.spark.supervisor.child TASK REPORT LOCK PARENT SCRATCH`, started by the supervisor.
+"""The process that runs the query: `python -m millrace.runners.spark.supervisor.child TASK REPORT LOCK PARENT
+SCRATCH`, started by the supervisor.
 
 It starts Spark at once, and the query when it reads `go` from its standard input. Until then it is a standby.
 """
@@ -79,7 +80,9 @@ def run_task(
 
 
 def stand_by(spark: SparkSession, task: query.QueryTask, scratch: Path) -> None:
-    """Waits for `go`. Meanwhile a rehearsal on an empty log loads the classes and modules of the query, in the JVM and in Python's workers."""
+    """Waits for `go`. Meanwhile a rehearsal on an empty log loads the classes and modules of the query, in
+    the JVM and in Python's workers.
+    """
     if not _has_input():
         folder = scratch / "rehearsal"
         folder.mkdir()

@@ -25,13 +25,16 @@ _DISK_ERROR = re.compile(
 )
 
 _DAMAGE_ERROR = re.compile(
-    r"^.*?((?:Checksum error|ChecksumException|Corruption: |CorruptionException|ZipException|checksum mismatch)[^\n]{0,300})",
+    r"^.*?((?:Checksum error|ChecksumException|Corruption: |CorruptionException|ZipException"
+    r"|checksum mismatch)[^\n]{0,300})",
     re.MULTILINE,
 )
 """Messages of Hadoop's file system and RocksDB about damaged files."""
 
 _MEMORY_ERROR = re.compile(r"OutOfMemoryError|in _receive_proto_message\n[\s\S]{0,500}?raise EOFError")
-"""When its heap is full, the JVM also closes the connection for a task's state, and the worker reads its end."""
+"""When its heap is full, the JVM also closes the connection for a task's state,
+and the worker reads its end.
+"""
 
 _NO_MODULE = re.compile(r"No module named '([^']+)'")
 _INSTALLATION_ERROR = re.compile(
@@ -45,7 +48,8 @@ _SETTINGS_ERROR = re.compile(
 _ACCESS_ERROR = re.compile(r"\b\w*(?:Authentication|Authorization|AccessControl|Login)Exception\b.*")
 """Java's exceptions for a wrong password, a certificate that is not trusted, or missing rights."""
 _JVM_START_ERROR = re.compile(
-    r'^Exception in thread "main" (?:[\w.$]+: )?(.+)$|^((?:Invalid|Unrecognized|Improperly specified|Initial heap) .+)$',
+    r'^Exception in thread "main" (?:[\w.$]+: )?(.+)$'
+    r"|^((?:Invalid|Unrecognized|Improperly specified|Initial heap) .+)$",
     re.MULTILINE,
 )
 """Output of a JVM that does not start with these settings."""
@@ -67,13 +71,15 @@ def explain_failure(error: BaseException, *, state: Path, since: int = 0) -> Mil
     disk = _DISK_ERROR.search(text)
     if disk:
         return StateUnwritable(
-            f"state folder {state}: {disk[0]}; make room or make it writable. Nothing is lost: the run goes on from its last complete batch"
+            f"state folder {state}: {disk[0]}; make room or make it writable. Nothing is lost: the run goes "
+            "on from its last complete batch"
         )
     if broken := _DAMAGE_ERROR.search(text):
         return damage_error(str(state), "Spark's checkpoint", broken[1].strip())
     if _MEMORY_ERROR.search(text):
         return RunFailed(
-            f"the memory of Spark's JVM is too small; raise spark.driver_memory, or read fewer events per batch (run.max_events_per_batch). Spark's output is in {state / 'spark.log'}"
+            "the memory of Spark's JVM is too small; raise spark.driver_memory, or read fewer events per "
+            f"batch (run.max_events_per_batch). Spark's output is in {state / 'spark.log'}"
         )
     if "JAVA_GATEWAY_EXITED" in text and (reason := _find_jvm_error(state / "spark.log", since)):
         return _session_error(reason, state)
@@ -82,22 +88,27 @@ def explain_failure(error: BaseException, *, state: Path, since: int = 0) -> Mil
         return _session_error(summary_line, state)
     if denied := _ACCESS_ERROR.search(summary_line):
         return LogDenied(
-            f"{denied[0]}; correct the password, the certificate or the rights, and run again. Nothing is lost"
+            f"{denied[0]}; correct the password, the certificate or the rights, and "
+            "run again. Nothing is lost"
         )
     if missing := _NO_MODULE.search(summary_line):
         return ComponentMissing(
-            f"module {missing[1]!r} is missing where Spark's workers run, so the jobs cannot be loaded there; install it on every executor, or send it along: spark.submit.pyFiles or spark.archives under [spark.conf]"
+            f"module {missing[1]!r} is missing where Spark's workers run, so the jobs cannot be loaded "
+            "there; install it on every executor, or send it along: spark.submit.pyFiles or spark.archives "
+            "under [spark.conf]"
         )
     if _INSTALLATION_ERROR.search(summary_line):
         return ComponentMissing(
-            f"{summary_line}; Spark's workers have something else installed than this process: install the same Python, packages and jars on every executor"
+            f"{summary_line}; Spark's workers have something else installed than this process: install the "
+            "same Python, packages and jars on every executor"
         )
     return RunFailed(summary_line)
 
 
 def _session_error(reason: str, state: Path) -> ConfigError:
     return ConfigError(
-        f"Spark does not start with these settings: {reason}; correct spark.master, spark.conf or the environment. Spark's output is in {state / 'spark.log'}"
+        f"Spark does not start with these settings: {reason}; correct spark.master, spark.conf or the "
+        f"environment. Spark's output is in {state / 'spark.log'}"
     )
 
 
@@ -126,7 +137,9 @@ def is_retryable(error: MillraceError) -> bool:
 
 
 def summarize(text: str) -> str:
-    """The most telling line of a long report: the last Python exception, else the innermost Java one, else the first line."""
+    """The most telling line of a long report: the last Python exception,
+    else the innermost Java one, else the first line.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [
         f"{kind}: {message}"

@@ -1,10 +1,12 @@
 """Runs the query in a child process, and starts a new one from the checkpoint when it dies.
 
-The supervisor holds the lock of the state folder and starts no Spark itself, so neither the JVM nor a worker can take it down. Each child
-inherits the lock. So there is never a second run in the folder, not even while the JVM of a killed supervisor still ends. A child and all
-its descendants are a session of processes, which is killed as a whole before the next attempt begins: two queries never write at once.
+The supervisor holds the lock of the state folder and starts no Spark itself, so neither the JVM nor a worker
+can take it down. Each child inherits the lock. So there is never a second run in the folder, not even while
+the JVM of a killed supervisor still ends. A child and all its descendants are a session of processes, which
+is killed as a whole before the next attempt begins: two queries never write at once.
 
-Failures are counted in a row. A child that completed a batch sets the count back to 0, since the cause was not there all the time.
+Failures are counted in a row. A child that completed a batch sets the count back to 0, since the cause was
+not there all the time.
 
 Example: BACK_OFF is 1, 2, 5 and 10 s.
 
@@ -13,8 +15,9 @@ Example: BACK_OFF is 1, 2, 5 and 10 s.
     10:05:00    attempts 3 to 5 die without a batch       failures 2, 3 and 4, waits of 2, 5 and 10 s
     10:06:00    attempt 6 dies without a batch            the run gives up
 
-An error that only a user can correct (a wrong password, a changed job) ends the run at once. With `spark.standby`, a second child
-starts Spark as soon as the first one has completed a batch, rehearses on an empty log, and waits; it takes over within a second.
+An error that only a user can correct (a wrong password, a changed job) ends the run at once. With
+`spark.standby`, a second child starts Spark as soon as the first one has completed a batch, rehearses on an
+empty log, and waits; it takes over within a second.
 """
 
 from __future__ import annotations
@@ -50,7 +53,9 @@ from millrace.runners.state.savepoint import adapt_savepoint, load_savepoint
 from millrace.stream import Job
 
 BACK_OFF = (1.0, 2.0, 5.0, 10.0)
-"""Seconds before each new attempt, unless the last one completed a batch. After as many failures in a row, the next one ends the run."""
+"""Seconds before each new attempt, unless the last one completed a batch.
+After as many failures in a row, the next one ends the run.
+"""
 
 STANDBY_AGAIN = 60.0
 """Seconds between two starts of a standby, so that one that dies at once is not started again and again."""
@@ -71,8 +76,8 @@ def run(
 ) -> None:
     """Runs jobs as one query until Ctrl-C or SIGTERM, or until they have read what the log holds now.
 
-    `state_changes`: jobs whose state is dropped or migrated; `restore`: a savepoint from which a new state folder starts.
-    Raises KeyboardInterrupt when stopped, after all processes that it started have ended.
+    `state_changes`: jobs whose state is dropped or migrated; `restore`: a savepoint from which a new state
+    folder starts. Raises KeyboardInterrupt when stopped, after all processes that it started have ended.
     """
     java.find()
     if settings.log.url.startswith("kafka:"):
@@ -110,7 +115,9 @@ def _describe_query(jobs: Sequence[Job]) -> str:
 
 
 def _refuse_to_start(task: Any, quarantine: Quarantine) -> None:
-    """Raises `JobQuarantined` without starting Spark, after dead letters that a crash kept from the log are committed."""
+    """Raises `JobQuarantined` without starting Spark,
+    after dead letters that a crash kept from the log are committed.
+    """
     run = task.settings.run.name
     with (
         closing(open_log(task.settings)) as log,
@@ -137,7 +144,8 @@ def prepare_task(
 
     if (folder.path / "local.db").exists():
         raise StateMismatch(
-            f"{folder.path} holds state of the local runner; go on with --on local, or take it to Spark: millrace savepoint FILE, then run with another state.dir and --restore FILE"
+            f"{folder.path} holds state of the local runner; go on with --on local, or take it to Spark: "
+            "millrace savepoint FILE, then run with another state.dir and --restore FILE"
         )
     if restore is not None:
         folder.check_new()
@@ -184,7 +192,9 @@ def prepare_task(
 
 
 def _run_in_process(task: Any, folder: StateFolder, stopping: threading.Event) -> None:
-    """Runs the query in this process: spark-submit has started the JVM already, and restarts are its business."""
+    """Runs the query in this process: spark-submit has started the JVM already,
+    and restarts are its business.
+    """
     from millrace.runners.spark.supervisor.child import ReportWriter, run_task
 
     with folder.with_scratch(), Path(os.devnull).open("wb") as null_device:
@@ -221,7 +231,9 @@ def _supervise(folder: StateFolder, settings: Settings, report: Report, stopping
                 failures = 0 if outcome.batches else failures
                 if failures == len(BACK_OFF):
                     raise RunFailed(
-                        f"the query failed {failures + 1} times in a row without completing a batch; the last error: {outcome.error}. Nothing is lost: correct the cause and run again. Spark's own output is in {folder.spark_log}"
+                        f"the query failed {failures + 1} times in a row without completing a batch; the "
+                        f"last error: {outcome.error}. Nothing is lost: correct the cause and run again. "
+                        f"Spark's own output is in {folder.spark_log}"
                     )
                 wait = 0.0 if outcome.batches else BACK_OFF[failures]
                 failures += 1
