@@ -1,15 +1,13 @@
-"""A query in this very process: for measurements and tests, which want to watch it closely. Others are supervised."""
+"""Runs a query on Spark in this process, without a supervisor: for measurements, and tests that look into it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from millrace.config import Settings
 from millrace.runners.spark import query, session
-from millrace.runners.spark.supervisor.supervise import prepare_task
-from millrace.runners.state.evolution import StateChanges
+from millrace.runners.spark.supervisor.supervise import StartOptions, prepare_task
 from millrace.runners.state.folder import lock_folder
 from millrace.runners.state.quarantine import Quarantine
 from millrace.stream import Job
@@ -22,26 +20,15 @@ def run(
     jobs: Sequence[Job],
     *,
     settings: Settings,
-    until_caught_up: bool = False,
     spark: SparkSession | None = None,
-    report: query.Report = lambda batch, results: None,  # noqa: ARG005 - nobody is told
+    report: query.Report = lambda batch, results: None,  # noqa: ARG005 - not reported
     stop: Callable[[], bool] = lambda: False,
     retry: Sequence[str] = (),
-    state_changes: StateChanges | None = None,
-    restore: Path | None = None,
-    take_over: bool = False,
+    **options: Unpack[StartOptions],
 ) -> None:
     """Runs the query until it has caught up or `stop` says so, in the given session or a new one."""
     with lock_folder(settings.state.dir / settings.run.name) as folder:
-        task = prepare_task(
-            folder,
-            jobs,
-            settings,
-            until_caught_up=until_caught_up,
-            state_changes=state_changes,
-            restore=restore,
-            take_over=take_over,
-        )
+        task = prepare_task(folder, jobs, settings, **options)
         Quarantine(folder.path).release(retry, [job.name for job in jobs])
         with folder.with_scratch():
             query.run(

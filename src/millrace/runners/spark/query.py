@@ -145,43 +145,19 @@ def start_query(
     """Starts the query from its checkpoint, or from the beginning of the log."""
     identity, run = task.identity, task.settings.run
     plan = quarantine.pause_jobs(task.plan.with_births(identity.births))
-    location = LogLocation.of(task.settings)
-    log = get_log(location, create=True)
+    log = get_log(LogLocation.of(task.settings), create=True)
     for topic in (*plan.topics, *plan.outputs):
         log.ensure(topic)
     committer = Committer(log, plan, run=run.name, state=identity.id, quarantine=quarantine)
     checkpoint, seed = checkpoint_path(task.path, identity), seed_path(task.path, identity)
-    mark_checkpoint(checkpoint)
-    complete, planned = newest_batch(checkpoint / "commits"), newest_batch(checkpoint / "offsets")
-    committer.check_state(task.path, complete=identity.base + complete, planned=identity.base + planned)
-    committer.check_all_quarantined()
-    _delete_unfinished_state(checkpoint, complete)
-    serialized_plan, slot_labels = (
-        SerializedPlan.pack(plan),
-        make_slot_labels(plan.slots, identity.partitions),
-    )
-    is_reading_ahead = session.is_read_ahead_enabled(task.settings.spark) and not plan.has_source_lookups
-    spec = SourceSpec(
-        plan=serialized_plan,
-        topics=tuple(topic.name for topic in plan.topics),
-        log=replace(location, url=log.url),
-        labels=slot_labels,
-        max_events=run.max_events_per_batch,
-        tick_ms=run.tick_ms,
-        has_ticks=plan.needs_ticks,
-        max_tasks=session.count_cores(task.settings.spark),
-        watermark_file=str(task.path / "reaches.json"),
-        max_ahead_ms=run.max_ahead_ms,
-        on_data_loss=run.on_data_loss,
-        start_offsets=load_savepoint(seed).offsets.to_json() if seed.exists() else None,
-        query_name=uuid.uuid4().hex if is_reading_ahead else None,
-        one_task=is_reading_ahead and plan.depth > 0 and identity.partitions == plan.slots == 1,
-    )
+    _prepare_checkpoint(checkpoint, task, committer)
+    seed_text = str(seed) if seed.exists() else None
+    spec = _make_source_spec(task, plan, log.url)
     name = f"millrace_{identity.id}"
     spark.dataSource.register(make_source(spec, name))
     frame = spark.readStream.format(name).load()
     frame = frame.coalesce(1) if spec.one_task else frame
-    frame = add_stages(frame, serialized_plan, plan.depth, slot_labels, str(seed) if seed.exists() else None)
+    frame = add_stages(frame, spec.plan, plan.depth, spec.labels, seed_text)
     sink = Sink(plan, committer, report, task.path, quarantine, identity.base)
     writer = (
         frame.writeStream.queryName(run.name)
@@ -195,6 +171,39 @@ def start_query(
         else writer.trigger(processingTime="0 seconds")
     )
     return writer.start(), sink
+
+
+def _prepare_checkpoint(checkpoint: Path, task: QueryTask, committer: Committer) -> None:
+    """Refuses a checkpoint that does not belong to the log, and removes the state of unfinished batches."""
+    mark_checkpoint(checkpoint)
+    base = task.identity.base
+    complete, planned = newest_batch(checkpoint / "commits"), newest_batch(checkpoint / "offsets")
+    committer.check_state(task.path, complete=base + complete, planned=base + planned)
+    committer.check_all_quarantined()
+    _delete_unfinished_state(checkpoint, complete)
+
+
+def _make_source_spec(task: QueryTask, plan: Plan, log_url: str) -> SourceSpec:
+    """The settings of the source, which reads the log in tasks of Spark."""
+    run, spark, identity = task.settings.run, task.settings.spark, task.identity
+    seed = seed_path(task.path, identity)
+    is_reading_ahead = session.is_read_ahead_enabled(spark) and not plan.has_source_lookups
+    return SourceSpec(
+        plan=SerializedPlan.pack(plan),
+        topics=tuple(topic.name for topic in plan.topics),
+        log=replace(LogLocation.of(task.settings), url=log_url),
+        labels=make_slot_labels(plan.slots, identity.partitions),
+        max_events=run.max_events_per_batch,
+        tick_ms=run.tick_ms,
+        has_ticks=plan.needs_ticks,
+        max_tasks=session.count_cores(spark),
+        watermark_file=str(task.path / "reaches.json"),
+        max_ahead_ms=run.max_ahead_ms,
+        on_data_loss=run.on_data_loss,
+        start_offsets=load_savepoint(seed).offsets.to_json() if seed.exists() else None,
+        query_name=uuid.uuid4().hex if is_reading_ahead else None,
+        one_task=is_reading_ahead and plan.depth > 0 and identity.partitions == plan.slots == 1,
+    )
 
 
 def _delete_unfinished_state(checkpoint: Path, complete: int) -> None:

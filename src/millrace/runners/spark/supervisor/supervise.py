@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from millrace.config import Settings
 from millrace.engine.plan import Plan
@@ -47,7 +47,7 @@ from millrace.runners.spark.serialized_plan import pickle_by_value
 from millrace.runners.spark.supervisor.attempt import Attempt, Report
 from millrace.runners.spark.supervisor.failures import is_retryable
 from millrace.runners.state.evolution import StateChanges, evolve
-from millrace.runners.state.folder import StateFolder, check_checkpoints, lock_folder, seed_path
+from millrace.runners.state.folder import Identity, StateFolder, check_checkpoints, lock_folder, seed_path
 from millrace.runners.state.quarantine import Quarantine
 from millrace.runners.state.savepoint import adapt_savepoint, load_savepoint
 from millrace.stream import Job
@@ -63,40 +63,40 @@ STANDBY_AGAIN = 60.0
 _log = logging.getLogger("millrace.run")
 
 
+class StartOptions(TypedDict, total=False):
+    """How a run on Spark starts and ends."""
+
+    until_caught_up: bool
+    """It ends when it has read what the log holds at its start."""
+    state_changes: StateChanges | None
+    """Jobs whose state is dropped or migrated."""
+    restore: Path | None
+    """A savepoint from which a new state folder starts."""
+    take_over: bool
+    """Topics that another state writes become this one's."""
+
+
 def run(
     jobs: Sequence[Job],
     *,
     settings: Settings,
-    until_caught_up: bool = False,
     report: Report | None = None,
     retry: Sequence[str] = (),
-    state_changes: StateChanges | None = None,
-    restore: Path | None = None,
-    take_over: bool = False,
+    **options: Unpack[StartOptions],
 ) -> None:
     """Runs jobs as one query until Ctrl-C or SIGTERM, or until they have read what the log holds now.
 
-    `state_changes`: jobs whose state is dropped or migrated; `restore`: a savepoint from which a new state
-    folder starts. Raises KeyboardInterrupt when stopped, after all processes that it started have ended.
+    Raises KeyboardInterrupt when stopped, after all processes that it started have ended.
     """
     java.find()
     if settings.log.url.startswith("kafka:"):
-        open_log(
-            settings
-        ).close()  # if brokers are not reachable, the message appears here, not in Spark's output
+        # if brokers are not reachable, the message appears here, not in Spark's output
+        open_log(settings).close()
     with (
         lock_folder(settings.state.dir / settings.run.name) as folder,
         stop_signals(lambda: _describe_query(jobs)) as stopping,
     ):
-        task = prepare_task(
-            folder,
-            jobs,
-            settings,
-            until_caught_up=until_caught_up,
-            state_changes=state_changes,
-            restore=restore,
-            take_over=take_over,
-        )
+        task = prepare_task(folder, jobs, settings, **options)
         quarantine = Quarantine(folder.path)
         quarantine.release(retry, [job.name for job in jobs])
         if quarantine.stops_all(task.plan):
@@ -133,62 +133,90 @@ def prepare_task(
     jobs: Sequence[Job],
     settings: Settings,
     *,
-    until_caught_up: bool,
+    until_caught_up: bool = False,
     state_changes: StateChanges | None = None,
     restore: Path | None = None,
     take_over: bool = False,
 ) -> Any:
     """The task of the child process. Refuses state that the jobs do not fit, before Spark is started."""
     from millrace.runners.spark.query import QueryTask
-    from millrace.runners.spark.savepoint import StateMove, write_seed
+    from millrace.runners.spark.savepoint import StateMove
 
-    if (folder.path / "local.db").exists():
-        raise StateMismatch(
-            f"{folder.path} holds state of the local runner; go on with --on local, or take it to Spark: "
-            "millrace savepoint FILE, then run with another state.dir and --restore FILE"
-        )
-    if restore is not None:
-        folder.check_new()
-    folder.check_restored()
-    check_checkpoints(folder.path)
+    _check_folder(folder, is_restoring=restore is not None)
     identity, pending_changes = folder.read_identity(), state_changes or StateChanges()
     cores, depth = session.count_cores(settings.spark), Plan.of(jobs, slots=1).depth
     slots, partitions = choose_spark_layout(settings, identity, cores=cores, depth=depth)
     plan = Plan.of(jobs, slots=slots)
     if restore is not None:
-        savepoint = adapt_savepoint(restore, plan, pending_changes)
-        heir_of = load_savepoint(restore).identity.id
-        identity, pending_changes = (
-            replace(savepoint.identity, id=uuid.uuid4().hex, partitions=partitions, heir_of=heir_of),
-            StateChanges(),
-        )
-        with closing(open_log(settings)) as log:
-            write_seed(folder.path, replace(savepoint, identity=identity), plan, log)
-        folder.rebind(identity)
+        identity = _restore_savepoint(folder, restore, plan, settings, pending_changes, partitions)
+        pending_changes = StateChanges()
     elif identity is None or not identity.operators:
-        names = tuple(job.name for job in jobs)
-        identity = folder.bind(
-            jobs=names, fingerprint=plan.fingerprint, slots=plan.slots, partitions=partitions
-        )
-        identity = replace(identity, operators=dict(plan.fingerprints))
-        folder.rebind(identity)
-        seed_path(folder.path, identity).unlink(missing_ok=True)
-    with closing(open_log(settings)) as log:
-        outputs = [topic.name for topic in plan.outputs]
-        claim_topics(
-            log,
-            outputs,
-            Owner(identity.id, settings.run.name),
-            folder=str(folder.path),
-            take_over=take_over,
-            inherits_from=identity.heir_of,
-        )
+        identity = _bind_folder(folder, plan, partitions)
+    _claim_outputs(folder, plan, settings, identity, take_over=take_over)
     is_unchanged = (
         evolve(identity, plan, {}, pending_changes, str(folder.path)).states is None
         and identity.partitions == partitions
     )
     move = None if is_unchanged else StateMove(identity, pending_changes, partitions)
     return QueryTask(plan, settings, identity, folder.path, until_caught_up, move)
+
+
+def _check_folder(folder: StateFolder, *, is_restoring: bool) -> None:
+    """Refuses a folder with state that a run on Spark cannot continue, or that a savepoint would replace."""
+    if (folder.path / "local.db").exists():
+        raise StateMismatch(
+            f"{folder.path} holds state of the local runner; go on with --on local, or take it to Spark: "
+            "millrace savepoint FILE, then run with another state.dir and --restore FILE"
+        )
+    if is_restoring:
+        folder.check_new()
+    folder.check_restored()
+    check_checkpoints(folder.path)
+
+
+def _restore_savepoint(
+    folder: StateFolder,
+    path: Path,
+    plan: Plan,
+    settings: Settings,
+    state_changes: StateChanges,
+    partitions: int,
+) -> Identity:
+    """Binds a new folder to the state of a savepoint, which is written as the seed of its checkpoint."""
+    from millrace.runners.spark.savepoint import write_seed
+
+    savepoint = adapt_savepoint(path, plan, state_changes)
+    heir_of = load_savepoint(path).identity.id
+    identity = replace(savepoint.identity, id=uuid.uuid4().hex, partitions=partitions, heir_of=heir_of)
+    with closing(open_log(settings)) as log:
+        write_seed(folder.path, replace(savepoint, identity=identity), plan, log)
+    folder.rebind(identity)
+    return identity
+
+
+def _bind_folder(folder: StateFolder, plan: Plan, partitions: int) -> Identity:
+    """Binds a new folder to the jobs, or one whose run ended before it knew its operators."""
+    names = tuple(job.name for job in plan.jobs)
+    identity = folder.bind(jobs=names, fingerprint=plan.fingerprint, slots=plan.slots, partitions=partitions)
+    identity = replace(identity, operators=dict(plan.fingerprints))
+    folder.rebind(identity)
+    seed_path(folder.path, identity).unlink(missing_ok=True)
+    return identity
+
+
+def _claim_outputs(
+    folder: StateFolder, plan: Plan, settings: Settings, identity: Identity, *, take_over: bool
+) -> None:
+    """Claims the output topics, so that no other state writes them."""
+    with closing(open_log(settings)) as log:
+        claim_topics(
+            log,
+            [topic.name for topic in plan.outputs],
+            Owner(identity.id, settings.run.name),
+            folder=str(folder.path),
+            take_over=take_over,
+            inherits_from=identity.heir_of,
+        )
 
 
 def _run_in_process(task: Any, folder: StateFolder, stopping: threading.Event) -> None:
