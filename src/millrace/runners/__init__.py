@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -74,19 +75,10 @@ def run(
 
     _check_arguments(jobs, settings=settings, retry=retry, reset=reset, migrate=migrate, restore=restore)
     chosen = (settings or load()).with_options(run_on=on, **options)
-    from millrace.runners.late_warning import LateRowMonitor
-    from millrace.runners.stalled_watermark import StalledWatermarkMonitor
     from millrace.runners.state.evolution import StateChanges
 
-    late_rows, stalled_watermark = LateRowMonitor(jobs, chosen), StalledWatermarkMonitor(time.monotonic)
-
-    def handle_report(batch: BatchReport) -> None:
-        late_rows.add(batch.counts)
-        stalled_watermark.update(batch)
-        report(batch)
-
     run_jobs = _run_locally if chosen.run.on == "local" else _run_on_spark
-    try:
+    with _watch_batches(jobs, chosen, report) as handle_report, _explain_exit():
         run_jobs(
             jobs,
             handle_report,
@@ -97,14 +89,40 @@ def run(
             restore=None if restore is None else Path(restore),
             take_over=take_over,
         )
+
+
+@contextmanager
+def _watch_batches(
+    jobs: Sequence[Job], settings: Settings, report: Callable[[BatchReport], None]
+) -> Iterator[Callable[[BatchReport], None]]:
+    """A report that also warns of many late rows and of watermarks that stand still."""
+    from millrace.runners.late_warning import LateRowMonitor
+    from millrace.runners.stalled_watermark import StalledWatermarkMonitor
+
+    late_rows, stalled_watermark = LateRowMonitor(jobs, settings), StalledWatermarkMonitor(time.monotonic)
+
+    def handle_report(batch: BatchReport) -> None:
+        late_rows.add(batch.counts)
+        stalled_watermark.update(batch)
+        report(batch)
+
+    try:
+        yield handle_report
+    finally:
+        late_rows.close()
+        stalled_watermark.close()
+
+
+@contextmanager
+def _explain_exit() -> Iterator[None]:
+    """`RunFailed` where code of a job ends the process: an exit without results must not look like success."""
+    try:
+        yield
     except SystemExit as error:
         raise RunFailed(
             f"code of a job, or of a library that it uses, ended the process (SystemExit: {error.code}), so "
             "the run stopped before its end; raise an exception instead, then run it again"
         ) from error
-    finally:
-        late_rows.close()
-        stalled_watermark.close()
 
 
 def _check_arguments(

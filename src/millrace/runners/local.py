@@ -89,6 +89,11 @@ class Engine:
         self.partition_watermarks = results.partition_watermarks
         return results
 
+    def restore(self, checkpoint: Checkpoint, quarantine: Quarantine) -> None:
+        """Continues from a checkpoint, without the jobs under quarantine."""
+        self.states = checkpoint.restore(self.states)
+        self.plan = quarantine.pause_jobs(self.plan.with_births(checkpoint.identity.births))
+
     def restart(self) -> None:
         """All state to bytes and back, as after a stop."""
         for key, state in self.states.items():
@@ -107,6 +112,10 @@ class Hooks:
     """Time that passes without jumps, in milliseconds; by default the machine's, where `clock` is."""
     report: Callable[[Results], None] = lambda _: None
 
+    def stop_also_when(self, is_stopped: Callable[[], bool]) -> Hooks:
+        """The same hooks with one more reason to stop, which is asked first."""
+        return replace(self, stop=lambda: is_stopped() or self.stop())
+
 
 def run_local(
     jobs: Sequence[Job],
@@ -121,55 +130,55 @@ def run_local(
 ) -> None:
     """Runs jobs over the log until Ctrl-C or SIGTERM, or until they have read what the log holds now.
 
-    Exactly once, like the Spark runner: a batch's range and clock are written down before it runs, its
-    results carry its number, and its state is stored last. When stopped, it finishes the batch at hand and
-    raises KeyboardInterrupt. A job whose own code raises is stopped alone; `JobQuarantined` says so at the
-    end. Such jobs stay out of later runs until they are named in `retry`. `state_changes`: what becomes of
-    the state of jobs that changed; `restore`: a savepoint from which a new state folder starts; `take_over`:
-    topics that another state writes become this one's.
+    Exactly once, like the Spark runner: a batch's range and clock are written down before it runs, its results
+    carry its number, and its state is stored last. When stopped, it finishes the batch at hand and raises
+    KeyboardInterrupt. A job whose own code raises is stopped alone; `JobQuarantined` reports it at the end.
+    Such jobs stay out of later runs until they are named in `retry`.
+
+    `state_changes`: jobs whose state is dropped or migrated; `restore`: a savepoint from which a new state
+    folder starts; `take_over`: topics that another state writes become this one's.
     """
-    log = open_log(settings)
-    engine = Engine(jobs, slots=choose_local_slots(settings))
-    for topic in engine.plan.topics:
-        log.ensure(topic)
-        engine.partitions[topic.name] = len(log.end_offsets(topic.name))
+    log, run = open_log(settings), settings.run.name
+    engine = _make_engine(jobs, log, settings)
     with (
-        lock_folder(settings.state.dir / settings.run.name) as folder,
+        lock_folder(settings.state.dir / run) as folder,
         _open_checkpoint(folder, engine.plan, state_changes, restore) as checkpoint,
-        _claim_topics(log, engine.plan, checkpoint, folder, settings.run.name, take_over=take_over),
+        _claim_topics(log, engine.plan, checkpoint, folder, run, take_over=take_over),
         open_quarantine(folder.path, engine.plan, retry) as quarantine,
         closing(
-            Committer(log, engine.plan, run=settings.run.name, state=checkpoint.id, quarantine=quarantine)
+            Committer(log, engine.plan, run=run, state=checkpoint.id, quarantine=quarantine)
         ) as committer,
         closing(log),
         stop_signals(_describe_work) as stopping,
     ):
-        committer.check_state(
-            folder.path,
-            complete=checkpoint.batch - 1,
-            planned=checkpoint.batch - (checkpoint.planned_offsets is None),
-        )
-        committer.check_all_quarantined()
-        engine.states = checkpoint.restore(engine.states)
-        engine.plan = quarantine.pause_jobs(engine.plan.with_births(checkpoint.identity.births))
-        chosen_hooks = hooks or Hooks()
-        stoppable = replace(chosen_hooks, stop=lambda: stopping.is_set() or chosen_hooks.stop())
-        clock = BatchClock(chosen_hooks.clock, chosen_hooks.elapsed)
-        run = _LocalRun(
-            log,
-            engine,
-            checkpoint,
-            committer,
-            quarantine,
-            settings.run,
-            stoppable,
-            clock,
-            chosen_hooks.clock(),
-        )
-        run.run_batches(until_caught_up=until_caught_up)
+        _check_committed(folder, checkpoint, committer)
+        engine.restore(checkpoint, quarantine)
+        hooks = (hooks or Hooks()).stop_also_when(stopping.is_set)
+        clock, now = BatchClock(hooks.clock, hooks.elapsed), hooks.clock()
+        local_run = _LocalRun(log, engine, checkpoint, committer, quarantine, settings.run, hooks, clock, now)
+        local_run.run_batches(until_caught_up=until_caught_up)
     if stopping.is_set():
         raise KeyboardInterrupt
     quarantine.check()
+
+
+def _make_engine(jobs: Sequence[Job], log: Log, settings: Settings) -> Engine:
+    """The engine, with as many partitions of each topic as the log has."""
+    engine = Engine(jobs, slots=choose_local_slots(settings))
+    for topic in engine.plan.topics:
+        log.ensure(topic)
+        engine.partitions[topic.name] = len(log.end_offsets(topic.name))
+    return engine
+
+
+def _check_committed(folder: StateFolder, checkpoint: Checkpoint, committer: Committer) -> None:
+    """Refuses state that does not belong to the log, and a run whose jobs are all under quarantine."""
+    committer.check_state(
+        folder.path,
+        complete=checkpoint.batch - 1,
+        planned=checkpoint.batch - (checkpoint.planned_offsets is None),
+    )
+    committer.check_all_quarantined()
 
 
 def _describe_work() -> str:
