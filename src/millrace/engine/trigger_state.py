@@ -193,8 +193,9 @@ def fire(trigger: Trigger, state: TriggerState, context: FiringContext) -> tuple
 
 
 def merge_states(trigger: Trigger, states: Sequence[TriggerState], *, is_past_end: bool) -> TriggerState:
-    """The state of a window made of several, or of one that grew; `passed`:
-    whether the watermark is past its end.
+    """The state of a window made of several, or of one that grew.
+
+    `is_past_end`: whether the watermark is past its end.
     """
     match trigger:
         case t.AfterCount():
@@ -205,24 +206,11 @@ def merge_states(trigger: Trigger, states: Sequence[TriggerState], *, is_past_en
             times = [at for at, _ in map(_event_times, states) if at is not None]
             return [min(times), not is_past_end] if times else None
         case t.AtWatermark():
-            if is_past_end and all(settled for settled, _ in states):
-                return [
-                    True,
-                    merge_states(
-                        _late(trigger), [part_state for _, part_state in states], is_past_end=is_past_end
-                    ),
-                ]
-            sooner = [part_state for settled, part_state in states if not settled] or [
-                initial_state(_early(trigger))
-            ]
-            return [False, merge_states(_early(trigger), sooner, is_past_end=is_past_end)]
+            return _merge_at_watermark(trigger, states, is_past_end=is_past_end)
         case t.Repeatedly(trigger=inner):
             return merge_states(inner, states, is_past_end=is_past_end)
         case t.AnyOf(triggers=inner):
-            return [
-                merge_states(part, [state[i] for state in states], is_past_end=is_past_end)
-                for i, part in enumerate(inner)
-            ]
+            return _merge_each(inner, states, is_past_end=is_past_end)
         case t.AllOf(triggers=inner):
             return [
                 _merge_all_of(part, [state[i] for state in states], is_past_end=is_past_end)
@@ -230,19 +218,10 @@ def merge_states(trigger: Trigger, states: Sequence[TriggerState], *, is_past_en
             ]
         case t.InOrder(triggers=inner):
             furthest = max(which for which, _ in states)
-            return [
-                furthest,
-                merge_states(
-                    inner[furthest],
-                    [part_state for which, part_state in states if which == furthest],
-                    is_past_end=is_past_end,
-                ),
-            ]
+            part_states = [part_state for which, part_state in states if which == furthest]
+            return [furthest, merge_states(inner[furthest], part_states, is_past_end=is_past_end)]
         case t.Until(trigger=main, last=last):
-            return [
-                merge_states(part, [state[i] for state in states], is_past_end=is_past_end)
-                for i, part in enumerate((main, last))
-            ]
+            return _merge_each((main, last), states, is_past_end=is_past_end)
         case _:
             return states[0]
 
@@ -300,6 +279,29 @@ def _fire_at_watermark(
         return [True, initial_state(_late(trigger))], trigger.has_single_pane
     after, _ = fire(_late(trigger) if state[0] else _early(trigger), state[1], context)
     return [state[0], after], False
+
+
+def _merge_at_watermark(
+    trigger: t.AtWatermark, states: Sequence[TriggerState], *, is_past_end: bool
+) -> TriggerState:
+    """Only if all windows had their pane on time, the merged one had it; otherwise it still waits for it."""
+    if is_past_end and all(settled for settled, _ in states):
+        late_states = [part_state for _, part_state in states]
+        return [True, merge_states(_late(trigger), late_states, is_past_end=is_past_end)]
+    early_states = [part_state for settled, part_state in states if not settled] or [
+        initial_state(_early(trigger))
+    ]
+    return [False, merge_states(_early(trigger), early_states, is_past_end=is_past_end)]
+
+
+def _merge_each(
+    triggers: Sequence[Trigger], states: Sequence[Sequence[TriggerState]], *, is_past_end: bool
+) -> TriggerState:
+    """A merged state for each of the triggers inside."""
+    return [
+        merge_states(part, [state[i] for state in states], is_past_end=is_past_end)
+        for i, part in enumerate(triggers)
+    ]
 
 
 def _merge_all_of(trigger: Trigger, states: Sequence[TriggerState], *, is_past_end: bool) -> TriggerState:
