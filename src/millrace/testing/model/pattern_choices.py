@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from millrace.patterns.conditions import Condition
-from millrace.patterns.parts import InnerContiguity, PatternPart
+from millrace.patterns.parts import CONTIGUITY, InnerContiguity, PatternPart
 
 MatchPath = tuple[tuple[str, int], ...]
 """The events of a match in order: which step took which."""
@@ -150,12 +150,64 @@ def forbidden_after_turn(
     return tuple(stop._replace(is_behind_optional=True) for stop in forbidden_after)
 
 
+def leave_out(part: PatternPart, choice: EventChoice) -> EventChoice:
+    """A choice that leaves out an optional part."""
+    return replace(choice, guards=(*map(for_next_event, choice.guards), *guards_of_loop(part)))
+
+
+def enter_part(
+    part: PatternPart,
+    choice: EventChoice,
+    constraints: PartConstraints,
+    forbidden_after: tuple[ForbiddenNext, ...],
+) -> EventChoice:
+    """A choice that waits for the first event of a part.
+
+    Parts that must not follow an optional part bind it already now: another path leaves the part out.
+    """
+    if part.optional or constraints.is_skippable:
+        choice = replace(choice, guards=tuple(map(for_next_event, choice.guards)))
+    if not part.optional:
+        return choice
+    stops = forbidden_beside_loop(part, forbidden_after)
+    return replace(choice, forbidden_next=(*choice.forbidden_next, *stops))
+
+
+def constrain_first_turn(part: PatternPart, constraints: PartConstraints) -> PartConstraints:
+    """The constraints on the first turn of a part: its own, where the group around it sets none."""
+    return replace(
+        constraints,
+        link=constraints.link or CONTIGUITY[part.link],
+        gap=part.gap if constraints.gap is None else constraints.gap,
+        is_skippable=part.optional or constraints.is_skippable,
+        is_repeated=False,
+    )
+
+
+def constrain_next_turn(
+    part: PatternPart, constraints: PartConstraints, *, is_enough: bool
+) -> PartConstraints:
+    """The constraints on one more turn of a loop; `is_enough`: whether it may also end before."""
+    return PartConstraints(
+        part.inner,
+        part.loop_gap,
+        constraints.untils,
+        is_skippable=is_enough,
+        is_repeated=True,
+        forbidden_in_loop=constraints.forbidden_in_loop,
+    )
+
+
 def leave_loop(part: PatternPart, choice: EventChoice, turn_count: int) -> EventChoice:
     """A choice that leaves a loop after some turns.
 
-    Parts forbidden after an optional end of the group bind it on its last turn.
+    A greedy loop still keeps events. Parts forbidden after an optional end of the group bind it on its last turn.
     """
-    if not part.parts or turn_count == part.most:
+    is_last = turn_count == part.most
+    guards = () if part.parts else guards_of_loop(part)
+    left_guards = tuple(guard._replace(may_end=not is_last) for guard in guards)
+    choice = replace(choice, guards=left_guards or choice.guards)
+    if not part.parts or is_last:
         return choice
     return replace(choice, forbidden=(), forbidden_next=tuple(map(ForbiddenNext, choice.forbidden)))
 

@@ -18,20 +18,22 @@ import polars as pl
 
 from millrace.errors import NoPlaceToSkip
 from millrace.patterns.builder import Pattern
-from millrace.patterns.parts import CONTIGUITY, PatternPart
+from millrace.patterns.parts import PatternPart
 from millrace.testing.model.pattern_choices import (
     EventChoice,
     ForbiddenNext,
     LoopGuard,
     MatchPath,
     PartConstraints,
+    constrain_first_turn,
+    constrain_next_turn,
+    enter_part,
     for_next_event,
     forbidden_after_part,
     forbidden_after_turn,
     forbidden_at_start,
-    forbidden_beside_loop,
-    guards_of_loop,
     leave_loop,
+    leave_out,
     repeat_loop,
 )
 from millrace.testing.model.pattern_conditions import ConditionAnswers, EventRow
@@ -247,67 +249,24 @@ class PatternDefinition:
 
         `forbidden_after`: what must not follow it.
         """
-        next_event_guards = tuple(map(for_next_event, choice.guards))
-        loop_guards = () if part.parts else guards_of_loop(part)
         if part.optional:
-            yield replace(choice, guards=(*next_event_guards, *guards_of_loop(part)))
-        forbidden_next = (
-            (*choice.forbidden_next, *forbidden_beside_loop(part, forbidden_after))
-            if part.optional
-            else choice.forbidden_next
-        )
-        turns = [
-            replace(
-                choice,
-                guards=next_event_guards if part.optional or constraints.is_skippable else choice.guards,
-                forbidden_next=forbidden_next,
-            )
-        ]
-        link = constraints.link or CONTIGUITY[part.link]
-        turn_constraints = replace(
-            constraints,
-            link=link,
-            gap=part.gap if constraints.gap is None else constraints.gap,
-            is_skippable=part.optional or constraints.is_skippable,
-            is_repeated=False,
-        )
+            yield leave_out(part, choice)
+        turns = [enter_part(part, choice, constraints, forbidden_after)]
+        turn_constraints, following = constrain_first_turn(part, constraints), constraints.forbidden_in_loop
         turn_count = 0
         while turns and (part.most is None or turn_count < part.most):
             turn_count += 1
-            turn_constraints = replace(
-                turn_constraints,
-                forbidden_when_left=forbidden_after_turn(
-                    part, forbidden_after, constraints.forbidden_in_loop, turn_count
-                ),
-            )
+            stops = forbidden_after_turn(part, forbidden_after, following, turn_count)
+            turn_constraints = replace(turn_constraints, forbidden_when_left=stops)
             turns = [extended for turn in turns for extended in self._take_turn(part, turn, turn_constraints)]
-            if turn_count != part.most and turn_count >= part.least:
-                turns = [replace(turn, guards=tuple(map(for_next_event, turn.guards))) for turn in turns]
             is_enough = turn_count >= part.least
+            if is_enough and turn_count != part.most:
+                turns = [replace(turn, guards=tuple(map(for_next_event, turn.guards))) for turn in turns]
             if is_enough:
-                left_guards = tuple(guard._replace(may_end=turn_count != part.most) for guard in loop_guards)
-                yield from (
-                    replace(leave_loop(part, turn, turn_count), guards=left_guards or turn.guards)
-                    for turn in turns
-                )
-            turn_constraints = PartConstraints(
-                part.inner,
-                part.loop_gap,
-                constraints.untils,
-                is_skippable=is_enough,
-                is_repeated=True,
-                forbidden_in_loop=constraints.forbidden_in_loop,
-            )
-            turns = [
-                repeat_loop(
-                    part,
-                    turn,
-                    forbidden_after if is_enough else (),
-                    constraints.forbidden_in_loop,
-                    is_enough=is_enough,
-                )
-                for turn in turns
-            ]
+                yield from (leave_loop(part, turn, turn_count) for turn in turns)
+            turn_constraints = constrain_next_turn(part, constraints, is_enough=is_enough)
+            stops = forbidden_after if is_enough else ()
+            turns = [repeat_loop(part, turn, stops, following, is_enough=is_enough) for turn in turns]
 
     def _take_turn(
         self, part: PatternPart, choice: EventChoice, constraints: PartConstraints

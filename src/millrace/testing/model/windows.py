@@ -231,46 +231,59 @@ class ModelWindows:
         outcome: OperatorOutcome,
     ) -> None:
         """Emits a pane, computed anew from all rows, and retracts the panes that it replaces."""
-        own_index, own_settled_count = (
-            open_window.pane_count - open_window.inherited_counts[0],
-            open_window.settled_count - open_window.inherited_counts[1],
+        own_settled_count = open_window.settled_count - open_window.inherited_counts[1]
+        history = {
+            "index": open_window.pane_count - open_window.inherited_counts[0],
+            "settled_index": own_settled_count if timing != "early" else -1,
+            "timing": timing,
+            "final": final,
+        }
+        is_discarding = self.windowing.accumulation == "discarding"
+        whole = self.make_pane(key, window, open_window, open_window.rows, history)
+        if not is_discarding:
+            self.retract_shown(key, window, open_window, history, outcome)
+        pane = (
+            self.make_pane(key, window, open_window, open_window.new_rows, history)
+            if is_discarding
+            else whole
         )
-        settled_index = own_settled_count if timing != "early" else -1
-        history = {"index": own_index, "settled_index": settled_index, "timing": timing, "final": final}
-        key_columns = dict(zip(self.node.keys, key, strict=True))
-        pane_fields = {
+        outcome.records.append(((key, window), pane))
+        self.send_change(open_window, whole, outcome)
+        open_window.shown_panes, open_window.new_rows, open_window.new_times = [whole], [], []
+        open_window.pane_count += 1
+        open_window.settled_count += timing != "early"
+
+    def make_pane(
+        self, key: Key, window: Window, open_window: OpenWindow, rows: Sequence[Change], history: Row
+    ) -> Row:
+        """A pane over some rows of a window."""
+        return {
+            **dict(zip(self.node.keys, key, strict=True)),
+            **self.values(rows),
             "event_time": self.pane_time(window, open_window),
             "window_start": window[0],
             "window_end": window[1],
             **history,
             "op": panes.ADD,
         }
-        whole = {**key_columns, **self.values(open_window.rows), **pane_fields}
-        pane = (
-            {**key_columns, **self.values(open_window.new_rows), **pane_fields}
-            if self.windowing.accumulation == "discarding"
-            else whole
-        )
-        if self.windowing.accumulation != "discarding":
-            for old in open_window.shown_panes:
-                has_grown = (old["window_start"], old["window_end"]) != window
-                index = open_window.pane_count if has_grown else own_index
-                outcome.records.append(
-                    ((key, window), {**old, **history, "index": index, "op": panes.RETRACT})
-                )
-        outcome.records.append(((key, window), pane))
-        if not (
-            len(open_window.sent_panes) == 1
-            and self.pane_identity(open_window.sent_panes[0]) == self.pane_identity(whole)
-        ):
-            outcome.changes += [
-                Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in open_window.sent_panes
-            ]
-            outcome.changes.append(Change(panes.ADD, whole))
-            open_window.sent_panes = [whole]
-        open_window.shown_panes, open_window.new_rows, open_window.new_times = [whole], [], []
-        open_window.pane_count += 1
-        open_window.settled_count += timing != "early"
+
+    def retract_shown(
+        self, key: Key, window: Window, open_window: OpenWindow, history: Row, outcome: OperatorOutcome
+    ) -> None:
+        """Retracts the panes shown before. Those of smaller windows that it was merged from are counted on."""
+        for old in open_window.shown_panes:
+            has_grown = (old["window_start"], old["window_end"]) != window
+            index = open_window.pane_count if has_grown else history["index"]
+            outcome.records.append(((key, window), {**old, **history, "index": index, "op": panes.RETRACT}))
+
+    def send_change(self, open_window: OpenWindow, whole: Row, outcome: OperatorOutcome) -> None:
+        """Sends a pane downstream instead of those sent before, unless it is the same there."""
+        sent = open_window.sent_panes
+        if len(sent) == 1 and self.pane_identity(sent[0]) == self.pane_identity(whole):
+            return
+        outcome.changes += [Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in sent]
+        outcome.changes.append(Change(panes.ADD, whole))
+        open_window.sent_panes = [whole]
 
     def pane_identity(self, row: Row) -> Any:
         """The values of a pane that matter downstream."""
