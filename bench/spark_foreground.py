@@ -1,4 +1,4 @@
-"""Runs a query on Spark in this process, without a supervisor: for measurements, and tests that look into it."""
+"""Runs a query on Spark in this process, without a supervisor: for measurements and tests."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _watch_batches(
 
 @contextmanager
 def _explain_exit() -> Iterator[None]:
-    """`RunFailed` where code of a job ends the process: an exit without results must not look like success."""
+    """Turns an exit by code of a job into `RunFailed`: the process must not end as if it had succeeded."""
     try:
         yield
     except SystemExit as error:

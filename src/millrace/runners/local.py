@@ -130,8 +130,8 @@ def run_local(
 ) -> None:
     """Runs jobs over the log until Ctrl-C or SIGTERM, or until they have read what the log holds now.
 
-    Exactly once, like the Spark runner: a batch's range and clock are written down before it runs, its results
-    carry its number, and its state is stored last. When stopped, it finishes the batch at hand and raises
+    Exactly once, like the Spark runner: a batch's range and clock are written down before it runs, its
+    results carry its number, and its state is stored last. When stopped, it finishes the batch at hand and raises
     KeyboardInterrupt. A job whose own code raises is stopped alone; `JobQuarantined` reports it at the end.
     Such jobs stay out of later runs until they are named in `retry`.
 

@@ -201,7 +201,8 @@ def constrain_next_turn(
 def leave_loop(part: PatternPart, choice: EventChoice, turn_count: int) -> EventChoice:
     """A choice that leaves a loop after some turns.
 
-    A greedy loop still keeps events. Parts forbidden after an optional end of the group bind it on its last turn.
+    A greedy loop still keeps events. Parts forbidden after an optional end of the group bind it on its last
+    turn.
     """
     is_last = turn_count == part.most
     guards = () if part.parts else guards_of_loop(part)

@@ -270,7 +270,7 @@ class ModelWindows:
     def retract_shown(
         self, key: Key, window: Window, open_window: OpenWindow, history: Row, outcome: OperatorOutcome
     ) -> None:
-        """Retracts the panes shown before. Those of smaller windows that it was merged from are counted on."""
+        """Retracts the panes shown before; those of the windows that were merged into it, too."""
         for old in open_window.shown_panes:
             has_grown = (old["window_start"], old["window_end"]) != window
             index = open_window.pane_count if has_grown else history["index"]
