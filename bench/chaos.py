@@ -53,7 +53,10 @@ def kill_spark(
     standby: bool = False,
     report: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
-    """Appends events, kills Spark, lets the run catch up, and compares. Without a `url` the log is embedded; `standby`: with a standby session."""
+    """Appends events, kills Spark, lets the run catch up, and compares.
+
+    Without a `url` the log is embedded; `standby`: with a standby session.
+    """
     chance = random.Random(seed)  # noqa: S311 - moments, not secrets
     log_url = url or f"embedded:{folder}/log"
     log = open_log(log_url)
@@ -61,41 +64,54 @@ def kill_spark(
     with feed_events(log, vehicles=vehicles, seed=seed, pace=pace):
         for number in range(kills):
             victim = victims[number % len(victims)]
-            fault = (
-                f"{victim}:{chance.randint(2, 4) + (120 if standby else 0)}"
-                if victim in DRIVER_STEPS
-                else None
+            is_early = number % 4 == 3 and victim == "everything"
+            outcome = _kill_once(
+                log, folder, log_url, victim, chance=chance, is_early=is_early, standby=standby
             )
-            with _start_run(folder, log_url, *(["--standby"] if standby else []), fault=fault) as child:
-                is_early = number % 4 == 3 and victim == "everything"
-                killed, killed_at = 1, 0.0
-                if fault is not None:
-                    _wait_for_death(child)
-                    killed_at = time.monotonic()
-                else:
-                    if not is_early:
-                        _wait_for_batches(log, child, chance.randint(1, 3))
-                        if standby:
-                            _wait_for_standby(child, folder)
-                    time.sleep(chance.uniform(0, 8 if is_early else 1.5))
-                    killed, killed_at = kill_part(child.pid, victim), time.monotonic()
-                if victim == "everything":
-                    child.wait()
-                else:
-                    _wait_for_batches(log, child, 1)
-            recovery = (
-                "" if victim == "everything" else f"; next result after {time.monotonic() - killed_at:.1f} s"
-            )
-            target = f"driver at {fault}" if fault else victim
-            report(
-                f"kill {number + 1} of {kills}: {target}, {killed} processes{recovery}; results reach {results_end(log)}"
-            )
+            report(f"kill {number + 1} of {kills}: {outcome}; results reach {results_end(log)}")
     with _start_run(folder, log_url, "--until-caught-up") as child:
         if child.wait(TIMEOUT) != 0:
             raise RunFailed(f"the last run did not catch up; see {folder}/state/{RUN}/spark.log")
     verdict = compare(log, kills)
     log.close()
     return verdict
+
+
+def _kill_once(
+    log: Log,
+    folder: Path,
+    url: str,
+    victim: str,
+    *,
+    chance: random.Random,
+    is_early: bool,
+    standby: bool,
+) -> str:
+    """Starts a run, kills a part of it, and waits until it goes on; returns a description.
+
+    At a step of a batch the driver kills itself. `is_early`: perhaps before the first batch.
+    """
+    fault = None
+    if victim in DRIVER_STEPS:
+        fault = f"{victim}:{chance.randint(2, 4) + (120 if standby else 0)}"
+    with _start_run(folder, url, *(["--standby"] if standby else []), fault=fault) as child:
+        if fault is not None:
+            _wait_for_death(child)
+            killed = 1
+        else:
+            if not is_early:
+                _wait_for_batches(log, child, chance.randint(1, 3))
+                if standby:
+                    _wait_for_standby(child, folder)
+            time.sleep(chance.uniform(0, 8 if is_early else 1.5))
+            killed = kill_part(child.pid, victim)
+        killed_at = time.monotonic()
+        if victim == "everything":
+            child.wait()
+        else:
+            _wait_for_batches(log, child, 1)
+    recovery = "" if victim == "everything" else f"; next result after {time.monotonic() - killed_at:.1f} s"
+    return f"{f'driver at {fault}' if fault else victim}, {killed} processes{recovery}"
 
 
 def results_end(log: Log) -> int:
@@ -292,6 +308,38 @@ def _run_supervised(folder: Path, url: str, *, until_caught_up: bool, standby: b
 
 def main() -> int:
     """Prints a line for each kill, and the verdict last."""
+    args = _make_parser().parse_args()
+    if args.run:
+        _run_supervised(args.run, args.log, until_caught_up=args.until_caught_up, standby=args.standby)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="millrace-chaos-") as name:
+        verdict = _inject_chosen_faults(args, Path(name))
+    print(verdict)
+    return 0 if verdict.is_right else 1
+
+
+def _inject_chosen_faults(args: argparse.Namespace, folder: Path) -> Verdict:
+    plan = FaultPlan(args.hits, args.rounds, args.seed, args.seconds, args.flips, args.only)
+    if args.log == "kafka":
+        return inject_faults_on_kafka(
+            folder,
+            on=args.on,
+            kills=args.kills,
+            plan=plan,
+            brokers=args.brokers,
+            standby=args.standby,
+            report=_print_line,
+        )
+    if args.on == "local":
+        url = f"embedded:{folder}/log" if args.log == "embedded" else args.log
+        return inject_faults(folder, url, plan=plan, report=_print_line)
+    url = None if args.log == "embedded" else args.log
+    return kill_spark(
+        folder, kills=args.kills, url=url, seed=args.seed, standby=args.standby, report=_print_line
+    )
+
+
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--kills",
@@ -306,6 +354,17 @@ def main() -> int:
     )
     parser.add_argument("--on", choices=("spark", "local"), default="spark")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=3)
+    _add_local_options(parser)
+    parser.add_argument(
+        "--standby", action="store_true", help="on Spark: with a standby session that takes over"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--until-caught-up", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_local_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hits",
         type=int,
@@ -334,39 +393,6 @@ def main() -> int:
         metavar="KIND,...",
         help=f"on the local runner: only these kinds of faults, of {', '.join(KINDS)}",
     )
-    parser.add_argument(
-        "--standby", action="store_true", help="on Spark: with a standby session that takes over"
-    )
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--until-caught-up", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.run:
-        _run_supervised(args.run, args.log, until_caught_up=args.until_caught_up, standby=args.standby)
-        return 0
-    with tempfile.TemporaryDirectory(prefix="millrace-chaos-") as name:
-        folder = Path(name)
-        plan = FaultPlan(args.hits, args.rounds, args.seed, args.seconds, args.flips, args.only)
-        if args.on == "local" and args.log != "kafka":
-            url = f"embedded:{folder}/log" if args.log == "embedded" else args.log
-            verdict = inject_faults(folder, url, plan=plan, report=_print_line)
-        elif args.log == "kafka":
-            verdict = inject_faults_on_kafka(
-                folder,
-                on=args.on,
-                kills=args.kills,
-                plan=plan,
-                brokers=args.brokers,
-                standby=args.standby,
-                report=_print_line,
-            )
-        else:
-            url = None if args.log == "embedded" else args.log
-            verdict = kill_spark(
-                folder, kills=args.kills, url=url, seed=args.seed, standby=args.standby, report=_print_line
-            )
-    print(verdict)
-    return 0 if verdict.is_right else 1
 
 
 def _parse_kinds(value: str) -> tuple[str, ...]:

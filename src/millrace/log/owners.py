@@ -84,30 +84,36 @@ def claim_topics(
         for topic in wanted
         if topic in claims and claims[topic].owner.state != owner.state
     }
-    inherited = {
-        topic
+    replaced_states = {
+        topic: claim.owner.state
         for topic, claim in others.items()
-        if claim.owner.state == inherits_from
-        and owner.state not in {earlier.state for earlier in claim.previous_owners}
+        if take_over or _is_inherited(claim, owner, inherits_from)
     }
-    transferred = {topic: claim.owner for topic, claim in others.items() if take_over or topic in inherited}
-    _refuse_owned(
-        others.keys() - transferred.keys(), {topic: claim.owner for topic, claim in others.items()}, folder
-    )
-    new = [topic for topic in wanted if topic not in claims or topic in transferred]
+    _refuse_owned(others.keys() - replaced_states.keys(), others, folder)
+    new = {
+        topic: replaced_states.get(topic)
+        for topic in wanted
+        if topic not in claims or topic in replaced_states
+    }
     if new:
         log.ensure_raw(OWNERS)
-        _append_claims(
-            log, {topic: transferred[topic].state if topic in transferred else None for topic in new}, owner
-        )
+        _append_claims(log, new, owner)
         fault_points.at("claimed")
         claims = _read_claims(log)
-        _refuse_owned(
-            {topic for topic in new if claims[topic].owner != owner},
-            {topic: claim.owner for topic, claim in claims.items()},
-            folder,
-        )
-    replaced = {topic: claims[topic].previous_owners[-1] for topic in wanted if not claims[topic].fenced}
+        _refuse_owned((topic for topic in new if claims[topic].owner != owner), claims, folder)
+    _fence_replaced(log, {topic: claims[topic] for topic in wanted}, owner)
+
+
+def _is_inherited(claim: _Claim, owner: Owner, inherits_from: str | None) -> bool:
+    """Whether `owner` gets a topic from the state it was restored from, which it has not had before."""
+    return claim.owner.state == inherits_from and owner.state not in {
+        earlier.state for earlier in claim.previous_owners
+    }
+
+
+def _fence_replaced(log: Log, claims: Mapping[str, _Claim], owner: Owner) -> None:
+    """Fences the previous owners that may still write, and records that they are fenced."""
+    replaced = {topic: claim.previous_owners[-1] for topic, claim in claims.items() if not claim.fenced}
     for old_owner in dict.fromkeys(replaced.values()):
         log.writer(old_owner.writer).close()
     if replaced:
@@ -160,10 +166,10 @@ def _read_claims(log: Log) -> dict[str, _Claim]:
     return claims
 
 
-def _refuse_owned(topics: Iterable[str], known: dict[str, Owner], folder: str) -> None:
+def _refuse_owned(topics: Iterable[str], claims: Mapping[str, _Claim], folder: str) -> None:
     for topic in sorted(topics):
         raise StateMismatch(
-            f"topic {topic!r} is written by run {known[topic].run!r} with another state than that of "
+            f"topic {topic!r} is written by run {claims[topic].owner.run!r} with another state than that of "
             f"{folder}, so its results would be there twice; go on with that state, or write a new version "
             "of the topics (millrace backfill), or take the topic over for this state (--take-over): it "
             "then writes its results behind those that are there, and the other run is stopped"
