@@ -1,4 +1,6 @@
-"""The wheel and the source distribution carry the built page: it is built before they are, if it is missing or its sources changed."""
+"""The wheel and the source distribution carry the built page: it is built before they are,
+if it is missing or its sources changed.
+"""
 
 import importlib.util
 import sys

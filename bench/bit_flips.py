@@ -22,7 +22,9 @@ FILES = ("log/inputs.db", "log/results.db", f"state/{RUN}/local.db", f"state/{RU
 def flip_bits(
     log: Path, state: Path, folder: Path, *, flips: int, seed: int, report: Callable[[str], None]
 ) -> Counter[str]:
-    """Counts runs over damaged copies: `refused`, `unharmed`, `wrong`, or `not read` where the run did not need the damaged part."""
+    """Counts runs over damaged copies: `refused`, `unharmed`, `wrong`,
+    or `not read` where the run did not need the damaged part.
+    """
     chance = random.Random(seed)  # noqa: S311 - places, not secrets
     tally: Counter[str] = Counter()
     for number in range(flips):

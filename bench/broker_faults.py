@@ -1,7 +1,7 @@
 """Faults of brokers under a run: one or all killed, restarted in turn, silent, disconnected, or just started.
 
-Three brokers hold three replicas, and a commit needs two of them. So a run goes on while one broker is down, and waits up to
-`kafka.wait` while more of them are.
+Three brokers hold three replicas, and a commit needs two of them. So a run goes on while one broker is down,
+and waits up to `kafka.wait` while more of them are.
 """
 
 from __future__ import annotations
@@ -76,8 +76,9 @@ class BrokerFaults(KillableRuns):
     def restart_each_broker(self) -> None:
         """Restarts each broker, one right after the other; the run must go on by itself.
 
-        An operator would wait for replicas to be in sync between two brokers; here the next one is stopped as soon as the
-        one before answers. The recovery time is the longest time without a result since the first stop.
+        An operator would wait for replicas to be in sync between two brokers; here the next one is stopped as
+        soon as the one before answers. The recovery time is the longest time without a result since the first
+        stop.
         """
         with self._running() as process:
             self._await_result(process)

@@ -1,8 +1,10 @@
-"""Kills runs again and again while events flow, and compares their results with an uninterrupted run and an oracle in plain Python.
+"""Kills runs again and again while events flow, and compares their results with an uninterrupted run and an
+oracle in plain Python.
 
-`python -m bench.chaos --kills 20` kills Spark on an embedded log; with `--log kafka`, on three brokers. `--on local --log kafka` injects
-faults into the local runner: kills at every step of a commit, and faults of its brokers, its disk and its clock. `--on local` does so on
-an embedded log, and flips bits in copies of log and state. The last line is `20 kills, missing 0, doubled 0, wrong 0`.
+`python -m bench.chaos --kills 20` kills Spark on an embedded log; with `--log kafka`, on three brokers.
+`--on local --log kafka` injects faults into the local runner: kills at every step of a commit, and faults of
+its brokers, its disk and its clock. `--on local` does so on an embedded log, and flips bits in copies of log
+and state. The last line is `20 kills, missing 0, doubled 0, wrong 0`.
 """
 
 from __future__ import annotations
@@ -126,7 +128,9 @@ def results_end(log: Log) -> int:
 def _start_run(
     folder: Path, url: str, *options: str, fault: str | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A supervised run in a process of its own, whose driver dies at `fault`. At the end all its processes are killed."""
+    """A supervised run in a process of its own, whose driver dies at `fault`.
+    At the end all its processes are killed.
+    """
     command = [sys.executable, "-m", "bench.chaos", "--run", str(folder), "--log", url, *options]
     env = {**os.environ, fault_points.VARIABLE: fault} if fault else None
     child = subprocess.Popen(command, start_new_session=True, env=env)
@@ -185,7 +189,9 @@ def kill_tree(root: int) -> int:
 
 
 def _wait_for_batches(log: Log, child: subprocess.Popen[bytes], count: int) -> None:
-    """Waits until the run has committed so many more batches. Offsets do not show that: on Kafka an aborted transaction takes offsets, too."""
+    """Waits until the run has committed so many more batches.
+    Offsets do not show that: on Kafka an aborted transaction takes offsets, too.
+    """
     deadline, upto = time.monotonic() + TIMEOUT, status_ends(log, RUN)
     while count > 0:
         now = status_ends(log, RUN)
@@ -254,7 +260,8 @@ def _flip_bits(url: str, folder: Path, plan: FaultPlan, report: Callable[[str], 
         Path(url.removeprefix("embedded:")), state, folder, flips=plan.flips, seed=plan.seed, report=report
     )
     report(
-        f"{plan.flips} bits flipped: {', '.join(f'{count} {outcome}' for outcome, count in sorted(outcomes.items()))}"
+        f"{plan.flips} bits flipped: "
+        f"{', '.join(f'{count} {outcome}' for outcome, count in sorted(outcomes.items()))}"
     )
     if failures := outcomes["wrong"] + outcomes["failed otherwise"]:
         raise RunFailed(f"{failures} runs over damaged files neither refused nor showed the right results")

@@ -33,7 +33,9 @@ PACE = 0.05
 BLOCK = 20
 """Seconds of events in a block."""
 FIRST_BATCH_TIMEOUT = 180.0
-"""Seconds in which jobs must complete their first batch; it is enough on a machine that is busy with other work."""
+"""Seconds in which jobs must complete their first batch;
+it is enough on a machine that is busy with other work.
+"""
 ARRIVAL_EVERY = 33
 """One of so many positions is an arrival as well."""
 _TERMINUS = 60.17, 24.94
@@ -45,14 +47,17 @@ def topics_read_by(jobs: Sequence[str]) -> dict[str, Topic]:
     """The topics that the jobs read, by name. Refuses jobs without markers."""
     if unknown := [job for job in jobs if job not in MARKERS]:
         raise DefinitionError(
-            f"{', '.join(unknown)}: there is no marker for this job, so it cannot be measured; use one of {', '.join(MARKERS)}"
+            f"{', '.join(unknown)}: there is no marker for this job, so it cannot be measured; use one of "
+            f"{', '.join(MARKERS)}"
         )
     return {MARKERS[job].input_topic.name: MARKERS[job].input_topic for job in jobs}
 
 
 @contextmanager
 def log_for(url: str | None, folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The URL of the log, by default an embedded one in `folder`, and the processes of brokers that were started for it (`kafka`)."""
+    """The URL of the log, by default an embedded one in `folder`, and the processes of brokers that were
+    started for it (`kafka`).
+    """
     if url != "kafka":
         yield url or f"embedded:{folder}/log", ()
         return
@@ -91,7 +96,9 @@ class CityFeeder(BackgroundThread):
         self._log, self._jobs, self._vehicles = log, jobs, max(1, round(VOLUME * scale))
 
     def do_work(self) -> None:
-        """Appends what is due, every 50 ms. Another thread makes the next block meanwhile, which takes a while for a large city."""
+        """Appends what is due, every 50 ms.
+        Another thread makes the next block meanwhile, which takes a while for a large city.
+        """
         with ThreadPoolExecutor(1) as maker:
             made_until = time.time_ns() // 1_000_000
             pending, block = self._make_block(made_until, 0), 1

@@ -1,19 +1,21 @@
 """Compares the speed of this tree with that of an earlier commit: `make compare BASE=<commit>`.
 
-Figures of two runs cannot be compared: the machine changes its pace between them. So both trees are measured in turn, over and
-over, one group of cases at a time, and each round gives one ratio per case:
+Figures of two runs cannot be compared: the machine changes its pace between them. So both trees are measured
+in turn, over and over, one group of cases at a time, and each round gives one ratio per case:
 
     round    before    now       ratio
     1        800,000   808,000   1.01
     2        640,000   640,000   1.00     the machine is slower now; the ratio is not affected
     3        790,000   774,000   0.98
 
-The table has the median of the ratios, the lowest and the highest. A ratio above 1 means that this tree is faster.
-Every second round measures this tree first, so that neither always runs on a machine that is still warm from the other.
+The table has the median of the ratios, the lowest and the highest. A ratio above 1 means that this tree is
+faster. Every second round measures this tree first, so that neither always runs on a machine that is still
+warm from the other.
 
-By default it measures vehicle-distribution, emergency-stop and each kind of window, trigger and aggregate on the local runner. A kind
-takes about a second. Sketches (`approx`) cost fifty times as much per event as the others, so they get a twentieth of the events.
-Five rounds of all kinds take about a quarter of an hour on two cores that do nothing else, the two use cases as long again.
+By default it measures vehicle-distribution, emergency-stop and each kind of window, trigger and aggregate on
+the local runner. A kind takes about a second. Sketches (`approx`) cost fifty times as much per event as the
+others, so they get a twentieth of the events. Five rounds of all kinds take about a quarter of an hour on two
+cores that do nothing else, the two use cases as long again.
 """
 
 from __future__ import annotations
@@ -94,7 +96,9 @@ class Group:
 
 
 def make_groups(names: Sequence[str], *, scale: float) -> list[Group]:
-    """The commands that measure these cases, kinds and groups of kinds. Sketches are measured apart from other aggregates."""
+    """The commands that measure these cases, kinds and groups of kinds.
+    Sketches are measured apart from other aggregates.
+    """
     groups = []
     for name in names:
         labels = [kind.label for kind in all_kinds() if name in (kind.group, kind.label)]
@@ -215,8 +219,8 @@ def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     print(f"{'case':44} {columns}")
     for row in rows:
         print(
-            f"{row['case']:44} {row['before']:10,} {row['now']:10,} {row['ratio']:6} {row['lowest']:7} {row['highest']:7} "
-            f"{row['cpu_before']:9} {row['cpu_now']:7}"
+            f"{row['case']:44} {row['before']:10,} {row['now']:10,} {row['ratio']:6} {row['lowest']:7} "
+            f"{row['highest']:7} {row['cpu_before']:9} {row['cpu_now']:7}"
         )
     slower = [row["case"] for row in rows if row["ratio"] < 1 - TOLERANCE]
     print(f"slower by more than {TOLERANCE:.0%}: {', '.join(slower) or 'none'}")

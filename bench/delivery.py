@@ -1,7 +1,7 @@
 """What each delivery costs: `python -m bench.delivery [--log embedded|kafka] [--batches 200]`.
 
-The same small batches on the local runner, whose results go to two topics; in turn exactly once, at least once and at most once. Printed is the time per batch and what of it is
-spent on writing results.
+The same small batches on the local runner, whose results go to two topics; in turn exactly once, at least
+once and at most once. Printed is the time per batch and what of it is spent on writing results.
 """
 
 from __future__ import annotations

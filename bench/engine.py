@@ -1,10 +1,13 @@
-"""`millrace bench engine`: vehicle-distribution on Spark, beside plain Structured Streaming and the engine in one process; then kinds.
+"""`millrace bench engine`: vehicle-distribution on Spark, beside plain Structured Streaming and the engine in
+one process; then kinds.
 
-Every case runs in a process of its own, one after the other, over the same synthetic events: from the embedded log, as protobuf, with
-H3. So does plain SQL (`spark-sql`, which drops what comes later than a second; `spark-sql-complete`, which waits a minute so that its answers
-are the same as ours); to see what that costs it, it is also given the same events as Parquet, decoded and with the geocell
-(`spark-sql-parquet`; see `bench/plain_spark.py`). `spark-4-slots` is millrace with what is keyed divided by four; by default it is one task on two cores. Then come the kinds of
-windows, triggers and aggregates (see `bench/kinds.py`), each by itself.
+Every case runs in a process of its own, one after the other, over the same synthetic events: from the
+embedded log, as protobuf, with H3. So does plain SQL (`spark-sql`, which drops what comes later than a
+second; `spark-sql-complete`, which waits a minute so that its answers are the same as ours); to see what that
+costs it, it is also given the same events as Parquet, decoded and with the geocell (`spark-sql-parquet`; see
+`bench/plain_spark.py`). `spark-4-slots` is millrace with what is keyed divided by four; by default it is one
+task on two cores. Then come the kinds of windows, triggers and aggregates (see `bench/kinds.py`), each by
+itself.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ SECONDS = 2_000
 def bench(only: Sequence[str] = (), *, scale: float = 1.0) -> Iterator[Figures]:
     """Yields the figures of each case.
 
-    `only`: runners, and names of cases, of kinds (`windows/fixed`) or of groups of kinds (`windows`); `scale`: smaller kinds, to see that everything works.
+    `only`: runners, and names of cases, of kinds (`windows/fixed`) or of groups of kinds (`windows`);
+    `scale`: smaller kinds, to see that everything works.
     """
     runners = [runner for runner in RUNNERS if runner in only] or list(RUNNERS)
     names = [name for name in only if name not in RUNNERS]
@@ -56,8 +60,9 @@ def bench(only: Sequence[str] = (), *, scale: float = 1.0) -> Iterator[Figures]:
     if unknown := [name for name in names if name not in known]:
         groups = dict.fromkeys(kind.group for kind in all_kinds())
         raise ConfigError(
-            f"--only {', '.join(unknown)}: there is no such measurement; there are {NAME}, {EMERGENCY_STOP}, {', '.join(groups)}, "
-            f"one of those such as {labels[0] if labels else 'windows/fixed'}, and the runners {', '.join(RUNNERS)}"
+            f"--only {', '.join(unknown)}: there is no such measurement; there are {NAME}, "
+            f"{EMERGENCY_STOP}, {', '.join(groups)}, one of those such as "
+            f"{labels[0] if labels else 'windows/fixed'}, and the runners {', '.join(RUNNERS)}"
         )
     if not names or NAME in names:
         yield from _run_use_case(NAME, runners, SIZES)

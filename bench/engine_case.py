@@ -1,4 +1,6 @@
-"""Measures one case in this process: `python -m bench.engine_case CASE`, where CASE is JSON. Prints one JSON object."""
+"""Measures one case in this process: `python -m bench.engine_case CASE`,
+where CASE is JSON. Prints one JSON object.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 WARM_UP = 0.4
 """The part of the batches that is not measured; caches fill in them."""
 JVM_WARM_UP = 80
-"""Batches before those, so that the JVM has compiled the query. They are small; plain SQL processes all its batches once."""
+"""Batches before those, so that the JVM has compiled the query.
+They are small; plain SQL processes all its batches once.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of a case: microseconds of CPU per event over all processes, the median of milliseconds per batch, memory at the end."""
+    """The figures of a case: microseconds of CPU per event over all processes, the median of milliseconds per
+    batch, memory at the end.
+    """
 
     name: str
     runner: str
@@ -58,7 +64,9 @@ class Figures:
     phases: dict[str, float] = field(default_factory=dict)
     """Microseconds of CPU per event by phase; `jvm`, `workers` and `driver` are whole processes."""
     load: float = 0.0
-    """The load average of the last minute, this measurement included. If it exceeds the number of cores, times are too long."""
+    """The load average of the last minute, this measurement included.
+    If it exceeds the number of cores, times are too long.
+    """
 
 
 CpuSpent = tuple[dict[str, float], dict[str, float]]
@@ -263,7 +271,9 @@ def _to_cells(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class _Delivery:
-    """Writes results to the log in one transaction with the number of the batch, as a careful user of plain SQL would."""
+    """Writes results to the log in one transaction with the number of the batch,
+    as a careful user of plain SQL would.
+    """
 
     def __init__(self, url: str) -> None:
         from millrace.log import open_log

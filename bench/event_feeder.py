@@ -45,7 +45,9 @@ class EventFeeder(BackgroundThread):
             yield from rows.iter_slices(self._vehicles)
 
     def finish(self) -> None:
-        """Stops, and returns when the last event is in the log. Raises the error of the thread, if there was one."""
+        """Stops, and returns when the last event is in the log.
+        Raises the error of the thread, if there was one.
+        """
         self.stop_requested.set()
         self.join()
         if self.problem is not None:
@@ -54,7 +56,9 @@ class EventFeeder(BackgroundThread):
 
 @contextlib.contextmanager
 def feed_events(log: Log, *, vehicles: int, seed: int, pace: float) -> Iterator[EventFeeder]:
-    """A feeder that appends while the block runs. Its error, if there was one, is raised at the end of the block."""
+    """A feeder that appends while the block runs.
+    Its error, if there was one, is raised at the end of the block.
+    """
     feeder = EventFeeder(log, vehicles=vehicles, seed=seed, pace=pace)
     with run_in_background(feeder):
         yield feeder

@@ -1,4 +1,6 @@
-"""Synthetic vehicle positions: each vehicle reports every second, most reports arrive within a second, some up to a minute late."""
+"""Synthetic vehicle positions: each vehicle reports every second, most reports arrive within a second,
+some up to a minute late.
+"""
 
 import numpy as np
 import polars as pl

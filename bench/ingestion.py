@@ -73,9 +73,12 @@ def _to_hfp(row: dict[str, Any]) -> tuple[str, bytes]:
     operator, vehicle = map(int, row["vehicle_id"].split("/"))
     fields = {
         "desi": row["route"], "dir": str(row["direction"]), "oper": operator, "veh": vehicle,
-        "tst": datetime.fromtimestamp(row["event_time"] / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "tsi": row["event_time"] // 1000, "spd": row["speed"], "hdg": row["heading"], "lat": row["latitude"], "long": row["longitude"],
-        "acc": row["acceleration"], "dl": -(row["delay"] or 0), "odo": row["odometer"], "drst": int(bool(row["doors_open"])),
+        "tst": datetime.fromtimestamp(row["event_time"] / 1000, UTC)
+        .isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "tsi": row["event_time"] // 1000, "spd": row["speed"], "hdg": row["heading"], "lat": row["latitude"],
+        "long": row["longitude"],
+        "acc": row["acceleration"], "dl": -(row["delay"] or 0), "odo": row["odometer"],
+        "drst": int(bool(row["doors_open"])),
         "oday": row["trip_day"], "jrn": 1, "line": 1, "start": row["trip_start"], "loc": "GPS",
         "stop": int(row["stop"]) if row["stop"] else None, "route": row["route"], "occu": 0,
     }  # fmt: skip

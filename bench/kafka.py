@@ -1,4 +1,6 @@
-"""`millrace bench kafka`: how fast vehicle-distribution on Spark catches up with a backlog on Kafka, with a broker of its own."""
+"""`millrace bench kafka`: how fast vehicle-distribution on Spark catches up with a backlog on Kafka,
+with a broker of its own.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,9 @@ def topic(name: str = "input.readings") -> Topic:
 
 
 def readings(seconds: int, *, keys: int, start: int = START, seed: int = 1) -> Iterator[pl.DataFrame]:
-    """One reading per key and second, in the order of arrival: most arrive within a second, one in a hundred up to 20 s late."""
+    """One reading per key and second, in the order of arrival: most arrive within a second,
+    one in a hundred up to 20 s late.
+    """
     rng = np.random.default_rng(seed)
     key_names = np.array([f"key-{number:07d}" for number in range(keys)])
     step = max(1, CHUNK // keys)

@@ -1,7 +1,8 @@
-"""Memory and time of a processor with very many keys: `python -m bench.keyed_state [--keys 1000000] [--slots 4] [--on local|spark]`.
+"""Memory and time of a processor with very many keys:
+`python -m bench.keyed_state [--keys 1000000] [--slots 4] [--on local|spark]`.
 
-Every key comes once, then a part of them again, with state folder and log on disk. Printed are the peak memory of all processes, the
-size of the state, and the time per event.
+Every key comes once, then a part of them again, with state folder and log on disk. Printed are the peak
+memory of all processes, the size of the state, and the time per event.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ BATCH = 50_000
 
 
 class KeyCounter(Processor):
-    """Counts the rows of a key, stores the last time, and sets a timer that is never due. Every hundredth row gives an output."""
+    """Counts the rows of a key, stores the last time, and sets a timer that is never due.
+    Every hundredth row gives an output.
+    """
 
     outputs: ClassVar = {"times": pl.Int64}
     times = state.value(0)

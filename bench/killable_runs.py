@@ -1,6 +1,7 @@
 """Local runs in processes that can be killed.
 
-A run is forked from a process that has imported everything, so a start takes half a second and a test can afford hundreds.
+A run is forked from a process that has imported everything, so a start takes half a second and a test can
+afford hundreds.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ from millrace.log import Log, fault_points, open_log
 
 RUN = "chaos"
 PRELOADED = ("bench.killable_runs", "millrace.runners.local", "millrace.log.kafka.log")
-"""Modules that are imported before runs are forked. They must start no pool of threads: it would be missing in the runs."""
+"""Modules that are imported before runs are forked.
+They must start no pool of threads: it would be missing in the runs.
+"""
 TIMEOUT = 240.0
 """Seconds that anything may take; it is enough on a machine that is busy with other work."""
 WAIT = "4m"
-"""How long runs wait for brokers. On a busy machine brokers may take longer to restart than `kafka.wait` is by default."""
+"""How long runs wait for brokers.
+On a busy machine brokers may take longer to restart than `kafka.wait` is by default.
+"""
 TRANSACTION_MS = 5_000
 DAMAGED = 4
 """The exit code of a run that found a damaged file."""
@@ -53,7 +58,8 @@ def settings(url: str, state: Path) -> Settings:
 class JumpingClock:
     """A wall clock that is ahead by `jump` for a second, beginning one second after its first reading.
 
-    The first two readings are never ahead: a run compares the clock with earlier readings, so it could not notice that jump.
+    The first two readings are never ahead: a run compares the clock with earlier readings, so it could not
+    notice that jump.
     """
 
     jump: int
@@ -115,7 +121,8 @@ class Tally:
 
 
 def result_times_since(log: Log, upto: Mapping[int, int]) -> list[int]:
-    """When batches with results were committed, in milliseconds since the epoch, from these offsets of the status topic on.
+    """When batches with results were committed, in milliseconds since the epoch, from these offsets of the
+    status topic on.
 
     Offsets of the results do not show that: on Kafka an aborted transaction takes offsets, too.
     """
@@ -181,7 +188,9 @@ class KillableRuns:
         self.tally.recovery_times.setdefault(kind, []).append(time.monotonic() - since)
 
     def _await_result(self, process: BaseProcess) -> int:
-        """Waits until one more batch with results is committed; returns that time, in milliseconds since the epoch."""
+        """Waits until one more batch with results is committed; returns that time,
+        in milliseconds since the epoch.
+        """
         return self._await_batch(process, status_ends(self._log, RUN))
 
     def _await_batch(self, process: BaseProcess, upto: Mapping[int, int]) -> int:

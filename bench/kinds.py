@@ -1,4 +1,6 @@
-"""The kinds that `millrace bench engine` measures besides the use cases: each window, trigger and aggregate, patterns, long windows, large state."""
+"""The kinds that `millrace bench engine` measures besides the use cases: each window, trigger and aggregate,
+patterns, long windows, large state.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Kind:
     """Makes the job from its name and its topic."""
     keys: int = KEYS
     warm_up_seconds: int = 0
-    """Seconds of readings of all keys that are processed before the measurement, so that windows are full, or state is large."""
+    """Seconds of readings of all keys that are processed before the measurement,
+    so that windows are full, or state is large.
+    """
     rows: int = ROWS
     """Readings per measured batch."""
     is_sparse: bool = False
@@ -92,7 +96,9 @@ class Calendar(WindowFn):
 
 
 def make_relaxed_pattern(name: str, topic: str) -> Job:
-    """A pattern of three steps. One reading in ten begins a match, and every later condition refers to earlier events."""
+    """A pattern of three steps.
+    One reading in ten begins a match, and every later condition refers to earlier events.
+    """
     value = pl.col("value")
     rising = (
         pattern("low", value < 100)
@@ -113,7 +119,9 @@ def make_relaxed_pattern(name: str, topic: str) -> Job:
 
 
 def make_started_matches(name: str, topic: str) -> Job:
-    """A pattern that nearly every reading begins and one in a hundred completes, so that nearly every key has partial matches."""
+    """A pattern that nearly every reading begins and one in a hundred completes,
+    so that nearly every key has partial matches.
+    """
     ending = (pl.col("value") >= 990) & (pl.col("value") > patterns.last("low", "value"))
     waiting = pattern("low", pl.col("value") < 990).followed_by("high", ending).within("1h").skip_past_last()
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s"))

@@ -1,4 +1,6 @@
-"""Measures kinds one after the other in one process: `python -m bench.kinds_series SERIES`, where SERIES is JSON. Prints a JSON object per kind."""
+"""Measures kinds one after the other in one process: `python -m bench.kinds_series SERIES`, where SERIES is
+JSON. Prints a JSON object per kind.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def _measure_kind(kind: Kind, settings: Settings, series: Series, run: RunJob) -
 
 
 def _ensure_rows(kind: Kind, settings: Settings, topic: str, batches: int) -> None:
-    """Appends the readings to measure, and a few more, since batches are a little larger than the limit. Kinds without a warm-up share a topic."""
+    """Appends the readings to measure, and a few more, since batches are a little larger than the limit.
+    Kinds without a warm-up share a topic.
+    """
     rows, start = kind.rows * (batches + 2), keyed_readings.START + kind.warm_up_seconds * 1_000
     with closing(open_log(settings.log.url)) as log:
         if (

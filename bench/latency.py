@@ -1,7 +1,9 @@
-"""The latency of results: from an event to a reader of committed results, and above the floor that window and watermark set.
+"""The latency of results: from an event to a reader of committed results, and above the floor that window and
+watermark set.
 
-Events of a city (times `scale`) are appended as they happen, with markers among them. Jobs run as usual, in a process of their own. The
-floor of a result is the time of the append that moved the low watermark to where the result is due: no system can be earlier.
+Events of a city (times `scale`) are appended as they happen, with markers among them. Jobs run as usual, in a
+process of their own. The floor of a result is the time of the append that moved the low watermark to where
+the result is due: no system can be earlier.
 """
 
 from __future__ import annotations
@@ -51,8 +53,9 @@ class Latency:
     above_floor_p50_ms: float | None
     above_floor_p99_ms: float | None
     phases_ms: dict[str, float | None]
-    """Medians of its parts: `until_cut`, from the floor to the plan of the batch; `computing`, until its results were ready to commit;
-    `committing`, until a reader had them."""
+    """Medians of its parts: `until_cut`, from the floor to the plan of the batch; `computing`, until its
+    results were ready to commit; `committing`, until a reader had them.
+    """
     load: float
     """The load average of the last minute. If it exceeds the number of cores, all figures are too high."""
 
@@ -146,7 +149,9 @@ def _read_clocks(log: Log, topic: Topic, begins: dict[int, int]) -> list[pl.Data
 
 
 def find_floors(complete: pl.Series, clocks: Sequence[pl.DataFrame], delay: int) -> pl.Series:
-    """For each value of the low watermark, when it could be reached: the last of the partitions' first records that are far enough."""
+    """For each value of the low watermark, when it could be reached: the last of the partitions' first
+    records that are far enough.
+    """
     moments = []
     for frame in clocks:
         place = frame["clock"].search_sorted(complete + delay, side="left")

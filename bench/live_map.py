@@ -47,7 +47,9 @@ class Cost:
 def bench(
     viewers: Sequence[int], *, cells_per_s: int = 2_000, seconds: float = 10, settle: float = 6
 ) -> Iterator[Cost]:
-    """Measures each number of viewers with a new server, after `settle` seconds. After five seconds the map shows all cells."""
+    """Measures each number of viewers with a new server, after `settle` seconds.
+    After five seconds the map shows all cells.
+    """
     cells = _city_cells(cells_per_s * EVERY // 1000)
     for number in viewers:
         with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +138,9 @@ async def _measure(log: Log, port: int, load: ViewerLoad, settle: float, seconds
 
 
 async def _append_results(log: Log, load: ViewerLoad, appended: dict[int, float], seconds: float) -> None:
-    """Appends a part of the cells every half second. Each part has its own window end, by which viewers recognize it."""
+    """Appends a part of the cells every half second.
+    Each part has its own window end, by which viewers recognize it.
+    """
     cells, share, until, round_number = (
         load.cells,
         int(load.cells_per_s * PACE),

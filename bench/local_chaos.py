@@ -1,6 +1,8 @@
-"""Injects faults into local runs: kills at every step of a commit, freezes, zombies, full disks, jumps of the clock, failing brokers.
+"""Injects faults into local runs: kills at every step of a commit, freezes, zombies, full disks, jumps of the
+clock, failing brokers.
 
-A fault is a call that injects it once and returns when the run has recovered. `plan_faults` puts the faults of a plan in an order.
+A fault is a call that injects it once and returns when the run has recovered. `plan_faults` puts the faults
+of a plan in an order.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ JUMP = 30 * 86_400_000
 CLOCK_JUMP_MESSAGE = "the clock of this machine jumped"
 """The warning of a run."""
 STEPS = "steps"
-"""The kind of a kill at a step of the commit. `FaultPlan.hits` is their number, `FaultPlan.rounds` that of all others."""
+"""The kind of a kill at a step of the commit.
+`FaultPlan.hits` is their number, `FaultPlan.rounds` that of all others.
+"""
 KINDS = (
     *(STEPS, "torn", "any-time", "at-work", "freeze", "zombie", "clock", "disk"),
     *("broker", "rolling", "down", "silence", "cut", "first"),
@@ -72,7 +76,9 @@ class FaultInjector(BrokerFaults):
         self._steps_in_transaction = ("begun", "produced", "marked") if self.on_kafka else ("delivered",)
 
     def kill_at_step(self, step: str, *, is_torn: bool = False) -> None:
-        """Kills a run at a step of its commit. `is_torn`: and cuts off the end of its last write to the checkpoint."""
+        """Kills a run at a step of its commit.
+        `is_torn`: and cuts off the end of its last write to the checkpoint.
+        """
         number = self._random.randint(2, 4)
         process = self._start(f"{step}:{number}")
         self._wait_for(lambda: not process.is_alive(), f"it did not reach {step}")
@@ -89,7 +95,9 @@ class FaultInjector(BrokerFaults):
         self._note_kill(process, "killed at any time")
 
     def make_clock_jump(self) -> None:
-        """Sets the clock of a run ahead for a second, further than before. It must warn, and give results meanwhile and afterwards."""
+        """Sets the clock of a run ahead for a second, further than before.
+        It must warn, and give results meanwhile and afterwards.
+        """
         before = self._read_output().count(CLOCK_JUMP_MESSAGE)
         self._jumps += 1
         with self._running(jump=self._jumps * JUMP) as process:
@@ -115,7 +123,9 @@ class FaultInjector(BrokerFaults):
             self._note_recovery("killed at work", began, following)
 
     def freeze_in_transaction(self) -> None:
-        """Freezes a run within a transaction beyond its timeout. Then it must go on, and write nothing twice."""
+        """Freezes a run within a transaction beyond its timeout.
+        Then it must go on, and write nothing twice.
+        """
         with self._running(f"{self._random.choice(self._steps_in_transaction)}:3:stop") as process:
             self._wait_for(lambda: is_stopped(process), "it did not freeze")
             time.sleep(TRANSACTION_MS / 1000 + 3)
@@ -124,7 +134,9 @@ class FaultInjector(BrokerFaults):
         self._note_fault("frozen beyond the transaction's time")
 
     def replace_frozen_run(self) -> None:
-        """Freezes a run within a transaction, and replaces it by a run on a copy of its state. When it wakes up, it must be fenced."""
+        """Freezes a run within a transaction, and replaces it by a run on a copy of its state.
+        When it wakes up, it must be fenced.
+        """
         with self._running(f"{self._random.choice(self._steps_in_transaction[-2:])}:3:stop") as frozen_run:
             self._wait_for(lambda: is_stopped(frozen_run), "it did not freeze")
             state_copy, old_state = self.state.with_name(f"state-{time.monotonic_ns()}"), self.state
@@ -136,13 +148,16 @@ class FaultInjector(BrokerFaults):
                 self._wait_for(lambda: not frozen_run.is_alive(), "the zombie did not end")
                 if frozen_run.exitcode != FENCED:
                     raise RunFailed(
-                        f"the zombie ended with code {frozen_run.exitcode} and was not fenced: {self._last_output(old_state)}"
+                        f"the zombie ended with code {frozen_run.exitcode} and was not fenced: "
+                        f"{self._last_output(old_state)}"
                     )
         shutil.rmtree(old_state)
         self._note_fault("replaced while frozen")
 
     def fill_disk(self, disk: Path) -> None:
-        """Fills the disk of the state. The run must end with an error when it needs more, and go on when there is space again."""
+        """Fills the disk of the state.
+        The run must end with an error when it needs more, and go on when there is space again.
+        """
         ballast = disk / "ballast"
         process = self._start()
         self._await_result(process)

@@ -21,11 +21,16 @@ def describe_machine() -> str:
         platform.machine(),
     )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    return f"{os.cpu_count()} × {model}, {memory:.0f} GiB, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    return (
+        f"{os.cpu_count()} × {model}, {memory:.0f} GiB, {platform.system()} {platform.release()}, Python "
+        f"{platform.python_version()}"
+    )
 
 
 def cpu_seconds(root: int) -> dict[str, float]:
-    """CPU seconds of a process and its descendants, by kind: `jvm`, its Python `workers`, and `driver` for all others."""
+    """CPU seconds of a process and its descendants, by kind: `jvm`, its Python `workers`,
+    and `driver` for all others.
+    """
     stats, spent = dict(_read_stats()), {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
     for pid, kind in _kinds_of_processes(root).items():
         if pid in stats:
@@ -47,7 +52,9 @@ def memory_by_kind(root: int) -> dict[str, float]:
 
 
 def _kinds_of_processes(root: int) -> dict[int, str]:
-    """The kind of each process of a tree. In a supervised run the driver and the JVM are descendants of the supervisor."""
+    """The kind of each process of a tree.
+    In a supervised run the driver and the JVM are descendants of the supervisor.
+    """
     kinds = dict.fromkeys(list_tree(root), "driver")
     for pid in [pid for pid in kinds if _process_name(pid) == "java"]:
         kinds |= dict.fromkeys(list_tree(pid), "workers") | {pid: "jvm"}

@@ -1,8 +1,9 @@
 """Latency markers: simulated vehicles, far out at sea, whose results show how long results take.
 
-They report to the topics of positions and arrivals and go through the same jobs as all other vehicles, so a measurement covers
-the path of every event. A measurement on a log in use (`millrace bench latency --log URL`) therefore adds results of markers to
-its topics. To watch the map of such a log without them, serve the views of this module, which exclude exactly these results:
+They report to the topics of positions and arrivals and go through the same jobs as all other vehicles, so a
+measurement covers the path of every event. A measurement on a log in use (`millrace bench latency --log URL`)
+therefore adds results of markers to its topics. To watch the map of such a log without them, serve the views
+of this module, which exclude exactly these results:
 
     millrace serve --view bench/markers.py:VIEWS
 """
@@ -44,16 +45,22 @@ class LatencyMarker:
     input_topic: Topic
     output_topic: Topic
     make_rows: Callable[[int, int], pl.DataFrame]
-    """Makes the events between two times. Events of one result are neighbours in time, and the result waits for the last of them."""
+    """Makes the events between two times.
+    Events of one result are neighbours in time, and the result waits for the last of them.
+    """
     delay: int
     """The delay of the job's watermark, in milliseconds."""
     find_results: Callable[[pl.DataFrame], pl.DataFrame]
-    """Finds the markers among decoded results: `event`, the time of the last event, and `complete`, the watermark at which it is due."""
+    """Finds the markers among decoded results: `event`, the time of the last event, and `complete`, the
+    watermark at which it is due.
+    """
 
 
 @dataclass(frozen=True)
 class _WindowMarker:
-    """One vehicle in the last milliseconds of each window, at one position after the other. The cell of the first one has a result."""
+    """One vehicle in the last milliseconds of each window, at one position after the other.
+    The cell of the first one has a result.
+    """
 
     job: str
     positions: tuple[GeoPosition, ...]
@@ -88,7 +95,9 @@ class _WindowMarker:
 
 
 def _cell_of(position: GeoPosition) -> int:
-    """The cell of a position. It is computed without polars, whose threads would be missing in processes that are forked after this import."""
+    """The cell of a position. It is computed without polars, whose threads would be missing in processes that
+    are forked after this import.
+    """
     return int(latlng_to_cell(*position, DEFAULT_RESOLUTION))
 
 
@@ -176,7 +185,9 @@ _MARKER_POSITIONS = (
 
 
 def _without_markers(view: View) -> View:
-    """The view without results of markers: by the vehicle's id for points, by the cells of their positions otherwise."""
+    """The view without results of markers: by the vehicle's id for points,
+    by the cells of their positions otherwise.
+    """
     if view.kind == "points":
         return replace(view, exclude=pl.col(view.key).str.starts_with(MARKER_PREFIX))
     return replace(view, exclude=pl.col(view.key).is_in([_cell_of(at) for at in _MARKER_POSITIONS]))

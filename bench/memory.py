@@ -1,7 +1,9 @@
-"""Memory over a simulated day, as fast as it goes: `python -m bench.memory [--hours 24] [--on local|spark] [--out FOLDER]`.
+"""Memory over a simulated day, as fast as it goes:
+`python -m bench.memory [--hours 24] [--on local|spark] [--out FOLDER]`.
 
-A sliding and a session job run together over events at real volume, a simulated minute a batch. After each batch the memory of all
-processes is noted; in the end there are a CSV and an SVG, and a line that says whether it was flat after the warm-up.
+A sliding and a session job run together over events at real volume, a simulated minute a batch. After each
+batch the memory of all processes is noted; in the end there are a CSV and an SVG, and a line that says
+whether it was flat after the warm-up.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ WARM_UP = 0.25
 
 
 def events(minutes: int, *, rate: int = RATE, seed: int = 1) -> Iterator[pl.DataFrame]:
-    """One minute of events after the other: vehicles on duty report about every second, some reports arrive late."""
+    """One minute of events after the other: vehicles on duty report about every second,
+    some reports arrive late.
+    """
     rng = np.random.default_rng(seed)
     names = np.array([f"vehicle-{number:05d}" for number in range(VEHICLES)])
     shift = rng.integers(0, HOUR, VEHICLES)
@@ -191,8 +195,9 @@ def main() -> None:
     write_samples(samples, args.on, args.out)
     peak = max(sum(parts.values()) for _, parts in samples)
     sys.stdout.write(
-        f"{args.on}: {len(samples) / MINUTE:.2f} simulated hours in {time.monotonic() - started_at:.0f} s, peak {peak:,.0f} MB, "
-        f"last quarter against second {memory_growth(samples):+.1%}; {args.out}/memory-{args.on}.svg\n{machine.describe_machine()}\n"
+        f"{args.on}: {len(samples) / MINUTE:.2f} simulated hours in {time.monotonic() - started_at:.0f} s, "
+        f"peak {peak:,.0f} MB, last quarter against second {memory_growth(samples):+.1%}; "
+        f"{args.out}/memory-{args.on}.svg\n{machine.describe_machine()}\n"
     )
     sys.stdout.flush()
     os._exit(0)

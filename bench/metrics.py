@@ -1,7 +1,9 @@
-"""Sizes of the source, and what makes it hard to read: `make metrics`, or `make metrics ARGS="--against <folder>"` for two trees.
+"""Sizes of the source, and what makes it hard to read: `make metrics`.
 
-Only hand-written Python of `src/millrace` counts. An internal column is a string literal that begins with one underscore, such as
-`"_clock"`; it is declared if some module binds it to a name at its top level.
+`make metrics ARGS="--against <folder>"` compares two trees.
+
+Only hand-written Python of `src/millrace` counts. An internal column is a string literal that begins with one
+underscore, such as `"_clock"`; it is declared if some module binds it to a name at its top level.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The right results of vehicle-distribution, in plain Python, a record at a time, without the engine, its codecs or its windows.
+"""The right results of vehicle-distribution, in plain Python, a record at a time, without the engine, its
+codecs or its windows.
 
-It shares only protobuf and H3 with the job of `verdict.make_job`: windows of 30 s every 5 s, a delay of 1 s, a lateness of 10 s.
+It shares only protobuf and H3 with the job of `verdict.make_job`: windows of 30 s every 5 s, a delay of 1 s,
+a lateness of 10 s.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ def _window_starts(at: int) -> Iterator[int]:
 def _read_records(
     log: Log, topic: str, partition: int, end: int
 ) -> Iterator[tuple[int, int, int, tuple[str, int] | None]]:
-    """Offset, event time and ingestion time of each readable record, with vehicle and cell where it has a position."""
+    """Offset, event time and ingestion time of each readable record,
+    with vehicle and cell where it has a position.
+    """
     import h3.api.basic_int as h3
 
     for first in range(0, end, 10_000):

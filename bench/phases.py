@@ -1,4 +1,5 @@
-"""Where the CPU time of a batch goes. Off unless MILLRACE_PHASES names a folder; then each process notes its share there.
+"""Where the CPU time of a batch goes. Off unless MILLRACE_PHASES names a folder; then each process notes its
+share there.
 
 Known functions are wrapped from outside, so that the code measured holds no trace of being measured.
 """
@@ -19,7 +20,9 @@ VARIABLE = "MILLRACE_PHASES"
 
 
 class Stopwatch:
-    """CPU seconds of this process by phase, without those of nested phases. A worker runs one phase at a time."""
+    """CPU seconds of this process by phase, without those of nested phases.
+    A worker runs one phase at a time.
+    """
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = defaultdict(float)
@@ -47,7 +50,9 @@ class Stopwatch:
 
 
 def install() -> None:
-    """Wraps the functions that a worker or driver calls for a batch. Call it once per process, before the runner is imported."""
+    """Wraps the functions that a worker or driver calls for a batch.
+    Call it once per process, before the runner is imported.
+    """
     folder = os.environ.get(VARIABLE)
     if not folder:
         return

@@ -1,10 +1,11 @@
 """The same question in plain Structured Streaming SQL, as a measure to be held against.
 
-Two ways in. `from_log` reads the very log that millrace reads, decoded and with the geocell made by the same code, in a Python data
-source that hands columns to Spark; its results go to the log. `from_files` is spared all that: decoded Parquet with the
-geocell in it, and results go nowhere. Both keep their state in memory, which is faster here than RocksDB, and show each result once, when the
-watermark says so. With a delay of a second they drop what comes later, where millrace corrects results for a minute; with one of 61 seconds
-their answers are the same as millrace's last ones, and come a minute later than its first.
+Two ways in. `from_log` reads the very log that millrace reads, decoded and with the geocell made by the same
+code, in a Python data source that hands columns to Spark; its results go to the log. `from_files` is spared
+all that: decoded Parquet with the geocell in it, and results go nowhere. Both keep their state in memory,
+which is faster here than RocksDB, and show each result once, when the watermark says so. With a delay of a
+second they drop what comes later, where millrace corrects results for a minute; with one of 61 seconds their
+answers are the same as millrace's last ones, and come a minute later than its first.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def from_files(folder: Path) -> Events:
 
 
 def from_log(source_spec: SourceSpec, columns: Callable[[pl.DataFrame], pl.DataFrame]) -> Events:
-    """Reads the log in the batches and tasks of millrace. `columns` turns decoded rows into Spark's columns, in the worker."""
+    """Reads the log in the batches and tasks of millrace.
+    `columns` turns decoded rows into Spark's columns, in the worker.
+    """
 
     class PlainReader(LogStreamReader):
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,8 @@
-"""`millrace bench sustained`: whether jobs keep up with a steady flow of events, and whether memory stays constant.
+"""`millrace bench sustained`: whether jobs keep up with a steady flow of events, and whether memory stays
+constant.
 
-This process appends the events of a city, times `scale`. Jobs run as usual, in processes of their own. A sample every few seconds
-records how far they are behind, and the memory of their processes and of the broker.
+This process appends the events of a city, times `scale`. Jobs run as usual, in processes of their own. A
+sample every few seconds records how far they are behind, and the memory of their processes and of the broker.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ from millrace.log.status import Status, status_topic
 EVERY = 5.0
 """Seconds between two samples."""
 SETTLES = 30.0
-"""Seconds after the first batch that are not measured. Jobs catch up in them with what came while they started."""
+"""Seconds after the first batch that are not measured.
+Jobs catch up in them with what came while they started.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Sustained:
-    """The figures of the whole time. The first quarter is the warm-up, and is left out where quarters are compared."""
+    """The figures of the whole time.
+    The first quarter is the warm-up, and is left out where quarters are compared.
+    """
 
     jobs: str
     scale: float

@@ -1,4 +1,6 @@
-"""Compares what killed runs have committed with an uninterrupted run over the same log, and with an oracle that does not use the engine."""
+"""Compares what killed runs have committed with an uninterrupted run over the same log, and with an oracle
+that does not use the engine.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from millrace.transit.topics import CELL_COUNTS, POSITIONS
 
 
 def make_job() -> Job:
-    """vehicle-distribution, without idle partitions: the clock must decide nothing while a run is down, or results could not be compared.
+    """vehicle-distribution, without idle partitions: the clock must decide nothing while a run is down, or
+    results could not be compared.
 
     Its lateness is short, so that some rows are late. They must be written exactly once as well.
     """
@@ -47,7 +50,9 @@ class Verdict:
 
 
 def compare(log: Log, kills: int) -> Verdict:
-    """Compares results, late rows and dead letters with one uninterrupted run, and the last result of each window with the oracle."""
+    """Compares results, late rows and dead letters with one uninterrupted run,
+    and the last result of each window with the oracle.
+    """
     panes_shown, expected = _read_results(log), _run_uninterrupted(log)
     key = ["geocell", "window_start", "window_end"]
     pane_counts = Counter(panes_shown.select(*key, "index", "op").iter_rows())

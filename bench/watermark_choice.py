@@ -1,6 +1,8 @@
-"""The delay and the completeness of each choice of a watermark: `python -m bench.watermark_choice` prints the table.
+"""The delay and the completeness of each choice of a watermark: `python -m bench.watermark_choice` prints the
+table.
 
-It replays an hour of a simulated city, as late as a real one, with each choice, and compares results with the simulated truth.
+It replays an hour of a simulated city, as late as a real one, with each choice, and compares results with the
+simulated truth.
 """
 
 import argparse
@@ -134,11 +136,17 @@ def _count_matched(found: pl.DataFrame, truth: pl.DataFrame) -> tuple[int, int]:
 def format_table(rows: Iterator[ChoiceResult]) -> str:
     """The table as Markdown."""
     lines = [
-        "| watermark | results come after a window's end | events behind it | results never corrected | refused after a minute | hard stops found | of those found, real |",
+        (
+            "| watermark | results come after a window's end | events behind it | results never corrected | "
+            "refused after a minute | hard stops found | of those found, real |"
+        ),
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| `{r.watermark}` | {r.delay:.1f} s | {r.behind:.1%} | {r.settled:.1%} | {r.refused:.2%} | {r.recall:.1%} | {r.precision:.1%} |"
+        (
+            f"| `{r.watermark}` | {r.delay:.1f} s | {r.behind:.1%} | {r.settled:.1%} | {r.refused:.2%} | "
+            f"{r.recall:.1%} | {r.precision:.1%} |"
+        )
         for r in rows
     ]
     return "\n".join(lines)
@@ -154,7 +162,10 @@ def main() -> None:
     )
     args = parser.parse_args()
     city = simulate_city(seconds=args.seconds, scale=args.scale)
-    table_text = f"{len(city.positions):,} events, {len(city.hard_stops)} hard stops.\n\n{format_table(measure_choices(city))}"
+    table_text = (
+        f"{len(city.positions):,} events, {len(city.hard_stops)} hard "
+        f"stops.\n\n{format_table(measure_choices(city))}"
+    )
     print(table_text)
     if args.page is not None:
         text = args.page.read_text(encoding="utf-8")

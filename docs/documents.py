@@ -1,7 +1,8 @@
-"""The pages that show what commands print: `python docs/documents.py` writes that and their pictures anew, and a test compares.
+"""The pages that show what commands print: `python docs/documents.py` writes that and their pictures anew,
+and a test compares.
 
-A block of a page begins with `$ millrace …`; what follows is what the command prints. Where the command writes a picture, the picture
-is beside the page. Patterns are drawn by `pattern_pictures.py`.
+A block of a page begins with `$ millrace …`; what follows is what the command prints. Where the command
+writes a picture, the picture is beside the page. Patterns are drawn by `pattern_pictures.py`.
 """
 
 import contextlib

@@ -1,4 +1,6 @@
-"""Patterns drawn on events: what matches, and what begins and comes to nothing. Each line of a picture is what the matcher really finds."""
+"""Patterns drawn on events: what matches, and what begins and comes to nothing.
+Each line of a picture is what the matcher really finds.
+"""
 
 import importlib
 import re
@@ -27,7 +29,7 @@ STYLE = """
     .passed { fill: var(--grid); } .nothing { fill: none; stroke: var(--soft); stroke-dasharray: 3 3; stroke-width: 1.5; } .rule { stroke: var(--grid); }
     .taken text { fill: var(--paper); font-weight: 600; } .joined { stroke: var(--soft); stroke-width: 1.5; }
     .s0 { fill: var(--s0); } .s1 { fill: var(--s1); } .s2 { fill: var(--s2); } .s3 { fill: var(--s3); }
-"""
+"""  # noqa: E501 - a style sheet
 
 
 @dataclass(frozen=True)

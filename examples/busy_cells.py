@@ -1,4 +1,6 @@
-"""Which places had the most vehicles, minute by minute? Reads the events that `make demo` has left in its log."""
+"""Which places had the most vehicles, minute by minute?
+Reads the events that `make demo` has left in its log.
+"""
 
 import millrace as mr
 from millrace import watermarks, windows

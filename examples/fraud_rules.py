@@ -1,6 +1,8 @@
-"""Payments checked against limits that change while the job runs: rules are events, and hold from their own time on.
+"""Payments checked against limits that change while the job runs: rules are events, and hold from their own
+time on.
 
-A limit of 100 in an hour is set at 9:00 and raised to 500 at 11:00. A card that spends 80 and 40 between them is reported once; after eleven it is not.
+A limit of 100 in an hour is set at 9:00 and raised to 500 at 11:00. A card that spends 80 and 40 between them
+is reported once; after eleven it is not.
 """
 
 from dataclasses import dataclass

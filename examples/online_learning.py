@@ -64,7 +64,9 @@ guesses = mr.Job(
 
 
 def rides(count: int) -> pl.DataFrame:
-    """Two minutes a kilometre and ten more in the rush hour; after two thirds of them a bridge is closed, and all take twice as long."""
+    """Two minutes a kilometre and ten more in the rush hour; after two thirds of them a bridge is closed,
+    and all take twice as long.
+    """
     made = [(n, 1.0 + n * 7 % 5, n % 24, 2.0 if n > count * 2 // 3 else 1.0) for n in range(count)]
     return pl.DataFrame(
         [

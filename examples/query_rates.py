@@ -50,7 +50,9 @@ rates = mr.Job(
 
 
 class Expects(mr.Processor):
-    """A decaying mean and deviation of rates. Ten seconds without a query are a rate of zero, which a timer reports."""
+    """A decaying mean and deviation of rates.
+    Ten seconds without a query are a rate of zero, which a timer reports.
+    """
 
     outputs: ClassVar = {"kind": pl.String, "rate": pl.Int64, "expected": pl.Float64}
     expected = state.value(0.0)
@@ -88,7 +90,9 @@ anomalies = mr.Job(
 
 
 def queries(seconds: int = 300) -> pl.DataFrame:
-    """About two queries a second for the weather and one for the news; someone wins a match after 200 s, and the news are silent for a minute after 240 s."""
+    """About two queries a second for the weather and one for the news; someone wins a match after 200 s, and
+    the news are silent for a minute after 240 s.
+    """
     dice, made = random.Random(7), []  # noqa: S311 - an example, not a secret
     for second in range(seconds):
         per_second = {

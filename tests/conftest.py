@@ -1,4 +1,6 @@
-"""Groups of tests that need something beyond Python: left out aloud where it is missing, failures where everything is required."""
+"""Groups of tests that need something beyond Python: left out aloud where it is missing,
+failures where everything is required.
+"""
 
 import importlib.util
 import os
@@ -36,8 +38,9 @@ settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.register_profile("few", deadline=None, derandomize=True, max_examples=5)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
-"""The same examples every time, so that runs can be compared; HYPOTHESIS_PROFILE=random looks for new ones, few (`make test-core`) tries a
-handful. No deadlines: timings belong in benchmarks."""
+"""The same examples every time, so that runs can be compared; HYPOTHESIS_PROFILE=random looks for new ones,
+few (`make test-core`) tries a handful. No deadlines: timings belong in benchmarks.
+"""
 
 REQUIRED = os.environ.get("MILLRACE_REQUIRE_ALL") == "1"
 """Set by CI: a missing component then fails the tests that need it."""
@@ -122,7 +125,9 @@ USERS = {"admin": "the-admin's-secret", "reader": "a reader's secret"}
 
 @pytest.fixture(scope="session")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One real broker for all tests, which are marked `kafka`. It removes nothing by itself: times in tests are long past."""
+    """One real broker for all tests, which are marked `kafka`.
+    It removes nothing by itself: times in tests are long past.
+    """
     folder = tmp_path_factory.mktemp("kafka")
     security = Security(folder / "tls", USERS, admins=("admin",))
     security.create_certificate()

@@ -40,7 +40,9 @@ def grouped(draw: st.DrawFn, left: Stream, right: Stream) -> tuple[Keyed, Keyed]
 
 @st.composite
 def interval_joins(draw: st.DrawFn) -> Given:
-    """One job that joins rows whose times are not far apart, now and then with an aggregation that follows."""
+    """One job that joins rows whose times are not far apart,
+    now and then with an aggregation that follows.
+    """
     unit = draw(st.sampled_from([1, 1_000]))
     left, right = draw(sides(unit, False))
     ours, theirs = draw(st.sampled_from(KEYS))

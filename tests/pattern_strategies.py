@@ -24,7 +24,9 @@ SPANS = (2, 3, 5, 8, 20)
 
 
 def happenings(readings: Stream) -> Stream:
-    """Readings in the columns that random patterns ask for: a kind of four, and a small number; null now and then."""
+    """Readings in the columns that random patterns ask for: a kind of four,
+    and a small number; null now and then.
+    """
     v = pl.col("v")
     kind = pl.when(v == 3).then(pl.lit("a")).when(v == 1).then(pl.lit("b")).when(v == 2).then(pl.lit("c"))
     return readings.select("k", kind=kind.otherwise(pl.lit("d")), value=pl.col("g") * 2)

@@ -78,7 +78,10 @@ class Chancy(Processor):
             case ("cancel", name):
                 ctx.cancel_timer(name)
             case ("tell",):
-                label = f"{self.seen} {list(self.items)} {sorted(self.entries.items())} {sorted(self.rules.items(), key=repr)}"
+                label = (
+                    f"{self.seen} {list(self.items)} {sorted(self.entries.items())} "
+                    f"{sorted(self.rules.items(), key=repr)}"
+                )
                 ctx.emit(label=label, number=self.total)
             case ("aside",):
                 ctx.emit(to="aside", label=f"{number} {ctx.time}")
@@ -124,7 +127,9 @@ def unique(draw: st.DrawFn, stream: Stream, unit: int) -> Stream:
 
 @st.composite
 def processes(draw: st.DrawFn) -> Given:
-    """One job with a deduplication, a processor, or one after the other, and now and then an aggregation that follows."""
+    """One job with a deduplication, a processor, or one after the other,
+    and now and then an aggregation that follows.
+    """
     unit = draw(st.sampled_from([1, 1_000]))
     rows = draw(stateless(mr.read(A, watermark=draw(watermark_of(unit, False))), dict(KINDS), 0))
     assume({"k", "g", "v", "b"} <= {*rows.columns})

@@ -27,7 +27,9 @@ from windowings import windowed, windowed_anyhow
 
 
 def examples(count: int) -> settings:
-    """So many random examples, unless `MILLRACE_EXAMPLES` says another number or the profile is `few`; a failure is shrunk unless `MILLRACE_SHRINK` is 0, but not explained at length."""
+    """So many random examples, unless `MILLRACE_EXAMPLES` says another number or the profile is `few`; a
+    failure is shrunk unless `MILLRACE_SHRINK` is 0, but not explained at length.
+    """
     shrink = [] if os.environ.get("MILLRACE_SHRINK") == "0" else [Phase.shrink]
     few = (
         min(count, settings.get_profile("few").max_examples)
@@ -127,7 +129,9 @@ A, B = Topic("input.a", Reading), Topic("input.b", Reading)
 EPOCHS = (0, 1_700_000_000_000)
 YEAR_3000 = 32_503_680_000_000
 KINDS = {"k": "text", "g": "int", "v": "int", "x": "float", "b": "bool"}
-"""The columns of readings; a `rough` number is one whose last digit may depend on how it was computed, so it is not used as a key and not summed on."""
+"""The columns of readings; a `rough` number is one whose last digit may depend on how it was computed, so it
+is not used as a key and not summed on.
+"""
 
 _PYTHON: dict[Any, Any] = {pl.String: str, pl.Int64: int, pl.Float64: float, pl.Boolean: bool}
 
@@ -295,7 +299,9 @@ def source(draw: st.DrawFn, unit: int, steady: bool) -> Stream:
 def first_panes(
     draw: st.DrawFn, unit: int, kinds: dict[str, str], steady: bool, last: bool, anyhow: bool
 ) -> Stream:
-    """The first aggregation, now and then of two topics by themselves, whose panes flow together: those come early."""
+    """The first aggregation, now and then of two topics by themselves,
+    whose panes flow together: those come early.
+    """
     rows = draw(source(unit, steady))
     if not steady and (anyhow or draw(st.booleans())):
         return draw(aggregated(draw(windowed_anyhow(rows, unit, not last)), kinds, 0, last))
@@ -311,7 +317,9 @@ def first_panes(
 
 @st.composite
 def job_of(draw: st.DrawFn, name: str, unit: int, steady: bool, anyhow: bool) -> Job:
-    """One to three chained aggregations, now and then windowed anew, with what they refused and what passes by."""
+    """One to three chained aggregations, now and then windowed anew,
+    with what they refused and what passes by.
+    """
     kinds = dict(KINDS)
     length = draw(st.sampled_from([1, 1, 2, 2, 3]))
     stream = draw(first_panes(unit, kinds, steady, length == 1, anyhow))
@@ -362,7 +370,9 @@ Move: TypeAlias = tuple[tuple[str, int], int, int, dict[str, Any]]
 
 @st.composite
 def moves(draw: st.DrawFn, places: list[tuple[str, int]], most: int) -> list[Move]:
-    """A few rows that hypothesis chooses and can make fewer, or many by dice, since what hypothesis likes is seldom late."""
+    """A few rows that hypothesis chooses and can make fewer, or many by dice,
+    since what hypothesis likes is seldom late.
+    """
     if draw(st.integers(0, 4)):
         dice = random.Random(draw(st.integers(0, 2**32)))
         return [
@@ -386,7 +396,9 @@ def moves(draw: st.DrawFn, places: list[tuple[str, int]], most: int) -> list[Mov
 
 @st.composite
 def batches(draw: st.DrawFn, given: Given, *, most: int = 12) -> list[Batch]:
-    """A stream in which time passes, cut at random: rows come on time, late, twice, from 1970 and from the year 3000."""
+    """A stream in which time passes, cut at random: rows come on time, late, twice,
+    from 1970 and from the year 3000.
+    """
     unit, now = given.unit, draw(st.sampled_from(EPOCHS))
     places = [(topic, p) for topic, n in given.partitions.items() for p in range(n)]
     ends = dict.fromkeys(places, 0)

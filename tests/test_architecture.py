@@ -54,7 +54,9 @@ ALLOWED: dict[str, set[str]] = {
     "devtools": {"engine", "ingest", "log", "runners", "serve", "testing", "transit"},
     "cli": {"", "config", "devtools", "engine", "ingest", "log", "runners", "serve", "testing", "transit"},
 }
-"""What each part may import besides itself and the vocabulary. Each line is a decision: think before adding to one."""
+"""What each part may import besides itself and the vocabulary.
+Each line is a decision: think before adding to one.
+"""
 
 
 def name_of(path: Path) -> str:

@@ -83,17 +83,26 @@ def test_other_variables_of_ours_are_no_settings() -> None:
         ),
         (
             "[run]\nmax_event = 9",
-            "millrace.toml: unknown key run.max_event = 9; did you mean max_events_per_batch? [run] takes name, on, jobs,",
+            (
+                "millrace.toml: unknown key run.max_event = 9; did you mean max_events_per_batch? [run] "
+                "takes name, on, jobs,"
+            ),
         ),
         (
             '[run]\ntick = "soon"',
-            "millrace.toml: run.tick = 'soon' is not allowed; allowed: duration='soon' is not a duration; write it like '500ms'",
+            (
+                "millrace.toml: run.tick = 'soon' is not allowed; allowed: duration='soon' is not a "
+                "duration; write it like '500ms'"
+            ),
         ),
         ('[run]\ntick = "0s"', "must be longer than zero"),
         ('[run]\nname = "a b"', "millrace.toml: run.name = 'a b' is not allowed"),
         (
             "[runn]\nx = 1",
-            "unknown key runn = {'x': 1}; did you mean run? the sections are log, kafka, state, run, spark, serve, ingest",
+            (
+                "unknown key runn = {'x': 1}; did you mean run? the sections are log, kafka, state, run, "
+                "spark, serve, ingest"
+            ),
         ),
         ("tick = 3", "tick = 3 is outside of any section"),
         (

@@ -1,4 +1,6 @@
-"""README, ARCHITECTURE and the generated reference say what the program does: outputs are compared, paths and links exist."""
+"""README, ARCHITECTURE and the generated reference say what the program does:
+outputs are compared, paths and links exist.
+"""
 
 import re
 import subprocess

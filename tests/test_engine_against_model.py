@@ -81,7 +81,9 @@ def last_words(jobs: Given, backend: Backend, made: list[Batch]) -> Any:
 
 
 def newest(write: Write, written: dict[str, list[Row]]) -> Counter[Any]:
-    """The last word on each window; also where a filter follows the last aggregation, which withdraws what no longer passes."""
+    """The last word on each window; also where a filter follows the last aggregation,
+    which withdraws what no longer passes.
+    """
     shown, schema, [edge, *others] = written.get(write.topic.name, []), write.inputs[0].schema, edges(write)
     if "index" not in schema or not isinstance(edge.origin, Aggregation):
         return bag(shown)
@@ -92,7 +94,9 @@ def newest(write: Write, written: dict[str, list[Row]]) -> Counter[Any]:
 
 
 def check_every_batch(data: st.DataObject, *, anyhow: bool = False) -> None:
-    """One random run on both, batch by batch; half of them with limits so low that state is merged and work divided all the time, and half with sums that run along wherever they can."""
+    """One random run on both, batch by batch; half of them with limits so low that state is merged and work
+    divided all the time, and half with sums that run along wherever they can.
+    """
     jobs = data.draw(givens(anyhow=anyhow))
     engine = OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 1, 1, 2, 5])))
     model = OnModel(jobs.jobs, jobs.partitions)
@@ -113,7 +117,9 @@ def check_every_batch(data: st.DataObject, *, anyhow: bool = False) -> None:
 
 
 def check_latest(data: st.DataObject) -> None:
-    """The latest value alone, in windows that overlap: they are made without merging slices. Half of the runs see null as a value, too."""
+    """The latest value alone, in windows that overlap: they are made without merging slices.
+    Half of the runs see null as a value, too.
+    """
     unit = data.draw(st.sampled_from([1, 1_000]))
     readings = mr.read(A, watermark=watermarks.bounded(data.draw(st.sampled_from([0, 2, 5])) * unit))
     some = readings.filter(pl.col("v").is_not_null()) if data.draw(st.booleans()) else readings

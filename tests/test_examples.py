@@ -11,7 +11,9 @@ import millrace as mr
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 STANDALONE = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "busy_cells.py")
-"""All but the one that asks the log of the demo, which has a test of its own (tests/test_documentation.py)."""
+"""All but the one that asks the log of the demo,
+which has a test of its own (tests/test_documentation.py).
+"""
 
 
 def load(name: str, *, main: bool = False) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Geocells are those of the H3 library, null where there is no place, and the expression travels to workers."""
+"""Geocells are those of the H3 library, null where there is no place,
+and the expression travels to workers.
+"""
 
 import pickle
 

@@ -1,4 +1,6 @@
-"""Code, messages and pages are plain English in the field's words: names and phrases of a private dialect do not come back."""
+"""Code, messages and pages are plain English in the field's words:
+names and phrases of a private dialect do not come back.
+"""
 
 import ast
 import re

@@ -78,7 +78,10 @@ def test_settings_that_the_client_library_cannot_use_are_one_line(
 
 @pytest.mark.slow
 def test_an_interruption_soon_after_the_start_is_no_traceback() -> None:
-    code = "import sys; from millrace.cli.main import main; print('up', flush=True); sys.exit(main(['topics', 'list', '--log', 'none']))"
+    code = (
+        "import sys; from millrace.cli.main import main; print('up', flush=True); sys.exit(main(['topics', "
+        "'list', '--log', 'none']))"
+    )
     for delay in (0.0, 0.01, 0.03, 0.05, 0.1, 0.2):
         process = subprocess.Popen(
             [sys.executable, "-c", code],

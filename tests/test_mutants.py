@@ -1,4 +1,6 @@
-"""The wrong changes of `make mutants` can still be made; whether tests notice them takes minutes, and is asked there."""
+"""The wrong changes of `make mutants` can still be made;
+whether tests notice them takes minutes, and is asked there.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""The pages of docs/concepts and docs/how-to: what they show is what happens, and every snippet is from a program that runs."""
+"""The pages of docs/concepts and docs/how-to: what they show is what happens,
+and every snippet is from a program that runs.
+"""
 
 import importlib
 import re

@@ -60,7 +60,10 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_defining_a_job_loads_no_runner() -> None:
-    runner = "[m for m in sys.modules if m.startswith(('millrace.runners', 'millrace.engine', 'millrace.log', 'pyspark'))]"
+    runner = (
+        "[m for m in sys.modules if m.startswith(('millrace.runners', 'millrace.engine', "
+        "'millrace.log', 'pyspark'))]"
+    )
     run = subprocess.run(
         [sys.executable, "-c", f"import sys; from millrace import Job, read; print({runner})"],
         capture_output=True,

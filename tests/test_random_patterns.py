@@ -1,4 +1,6 @@
-"""Random patterns and row patterns: after each batch the engine has shown and refused what the model has, which matches by definition."""
+"""Random patterns and row patterns: after each batch the engine has shown and refused what the model has,
+which matches by definition.
+"""
 
 import random
 from collections import Counter
@@ -42,7 +44,9 @@ def check_every_batch(data: st.DataObject) -> None:
 
 
 def check_matcher(data: st.DataObject) -> None:
-    """A random pattern over a few events of one key: matches and timeouts come with the same batch from matcher and model."""
+    """A random pattern over a few events of one key:
+    matches and timeouts come with the same batch from matcher and model.
+    """
     chance = random.Random(data.draw(st.integers(0, 2**32)))
     document = pattern_document(chance)
     try:

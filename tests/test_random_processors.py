@@ -1,4 +1,6 @@
-"""Random processors and deduplications: at every step the engine shows and refuses what the model does, whatever is cut, merged or started anew."""
+"""Random processors and deduplications: at every step the engine shows and refuses what the model does,
+whatever is cut, merged or started anew.
+"""
 
 from unittest.mock import patch
 

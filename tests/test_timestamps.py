@@ -20,7 +20,8 @@ MILLIS = 1_709_294_400_250
     pl.Series("at", [AT], pl.Datetime("us")),
     pl.Series("at", [AT], pl.Datetime("ns")),
     pl.Series("at", [AT], pl.Datetime("us")).dt.replace_time_zone("UTC"),
-    pl.Series("at", [AT], pl.Datetime("us")).dt.replace_time_zone("UTC").dt.convert_time_zone("Europe/Helsinki"),
+    pl.Series("at", [AT], pl.Datetime("us")).dt.replace_time_zone("UTC")
+    .dt.convert_time_zone("Europe/Helsinki"),
     pl.Series("at", ["2024-03-01T12:00:00.250Z"]),
     pl.Series("at", ["2024-03-01T14:00:00.250+02:00"]),
 ])  # fmt: skip
@@ -36,7 +37,10 @@ def test_a_date_is_its_midnight_in_utc() -> None:
     (pl.Series("at", [1.0, 1.5]), "column 'at': '1.5' in row 1 is not a whole millisecond"),
     (pl.Series("at", [float("nan")]), "column 'at': 'nan' in row 0"),
     (pl.Series("at", [1e300]), "column 'at'"),
-    (pl.Series("at", [AT.replace(microsecond=123_456)]), 'finer than a millisecond; round it down with .dt.truncate("1ms")'),
+    (
+        pl.Series("at", [AT.replace(microsecond=123_456)]),
+        'finer than a millisecond; round it down with .dt.truncate("1ms")',
+    ),
     (pl.Series("at", ["noon"]), "column 'at': 'noon' is not a time"),
     (pl.Series("at", ["2024-03-01T12:00:00"]), "no offset from UTC"),
     (pl.Series("at", [True]), "column 'at' is Boolean, which is not a time"),
@@ -76,7 +80,10 @@ def test_a_value_that_would_come_out_as_another_is_refused_by_name(
     (pl.Series("n", [0.1]), pl.Float32(), [pytest.approx(0.1)]),
     (pl.Series("n", [AT], pl.Datetime("ns")), pl.Datetime("ms", "UTC"), [AT.replace(tzinfo=UTC)]),
     (pl.Series("n", [AT], pl.Datetime("us")), pl.Int64(), [MILLIS]),
-    (pl.Series("n", [{"x": 2.0, "more": 1}, None]), pl.Struct({"x": pl.Int64(), "y": pl.String()}), [{"x": 2, "y": None}, None]),
+    (
+        pl.Series("n", [{"x": 2.0, "more": 1}, None]), pl.Struct({"x": pl.Int64(), "y": pl.String()}),
+        [{"x": 2, "y": None}, None],
+    ),
 ])  # fmt: skip
 def test_what_fits_exactly_is_converted(column: pl.Series, dtype: pl.DataType, made: list[Any]) -> None:
     fitted = fit_column(column, dtype)

@@ -1,4 +1,6 @@
-"""The tutorial does what it says: its files are written, its commands run, and they print what it shows, in this order."""
+"""The tutorial does what it says: its files are written, its commands run,
+and they print what it shows, in this order.
+"""
 
 import os
 import re

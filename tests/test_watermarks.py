@@ -129,7 +129,9 @@ def test_a_row_set_aside_as_future_does_not_move_the_watermark(
 steps = st.tuples(
     st.integers(0, 3_000), st.sampled_from([0, 0, 1, 700, 2_500]), st.booleans(), st.integers(0, 1)
 )
-"""Of each row: how much later it is ingested than the one before, how old it is then, whether the year 3000 stands in it, and its partition."""
+"""Of each row: how much later it is ingested than the one before, how old it is then, whether the year 3000
+stands in it, and its partition.
+"""
 
 
 @dataclass
@@ -140,7 +142,9 @@ class Outcome:
 
 
 def run_job(job: mr.Job, rows: list[SourceEvent], on: testing.On) -> Outcome:
-    """What comes of rows in batches that hold the same offsets, whichever rows are left out; and the watermark after them."""
+    """What comes of rows in batches that hold the same offsets, whichever rows are left out;
+    and the watermark after them.
+    """
     backend: Any = testing.backend([job], {"input.rides": 2}, on)
     panes, late = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     for start in range(0, 12, 4):

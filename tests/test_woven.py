@@ -1,4 +1,6 @@
-"""Every cell of the matrix window × trigger × output × lateness × restart × partitions has a transcript, and all of them hold."""
+"""Every cell of the matrix window × trigger × output × lateness × restart × partitions has a
+transcript, and all of them hold.
+"""
 
 from collections import defaultdict
 from pathlib import Path

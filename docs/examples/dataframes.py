@@ -1,4 +1,6 @@
-"""A job between two tables of PostgreSQL, or two foreign topics of Kafka, by Spark's own connectors: `python dataframes.py jdbc|kafka JARS WHERE FOLDER`."""
+"""A job between two tables of PostgreSQL, or two foreign topics of Kafka, by Spark's own connectors: `python
+dataframes.py jdbc|kafka JARS WHERE FOLDER`.
+"""
 
 import os
 import sys

@@ -1,7 +1,8 @@
-"""Reads a topic that millrace wrote without millrace: python read_without_millrace.py localhost:9092 input.vehicle-positions.
+"""Reads a topic that millrace wrote without millrace: python read_without_millrace.py localhost:9092
+input.vehicle-positions.
 
-The compacted topic millrace.schemas describes what each topic holds; its key is the topic's name. Both names begin with the log's prefix,
-if it has one (`kafka://HOST:PORT/PREFIX`).
+The compacted topic millrace.schemas describes what each topic holds; its key is the topic's name. Both names
+begin with the log's prefix, if it has one (`kafka://HOST:PORT/PREFIX`).
 """
 
 import base64

@@ -23,7 +23,9 @@ def paid(amount: float, second: int) -> dict[str, object]:
 
 
 def test_rules_are_added_replaced_and_withdrawn_and_the_others_go_on() -> None:
-    """Of two rules one is replaced, which drops its partial matches and not those of the other; then the other is withdrawn."""
+    """Of two rules one is replaced, which drops its partial matches and not those of the other;
+    then the other is withdrawn.
+    """
     script = Script(alerts)
     script.events(
         *({"event_time": line["at"], "name": line["name"], "pattern": line["pattern"]} for line in LINES),

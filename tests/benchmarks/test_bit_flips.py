@@ -1,4 +1,6 @@
-"""Bits are flipped in copies of a log and its state: runs over them refuse, or are right; one that is wrong is noticed."""
+"""Bits are flipped in copies of a log and its state: runs over them refuse, or are right;
+one that is wrong is noticed.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""The local runner on Kafka dies at every step of its commit, is frozen and replaced; nothing is missing, doubled or wrong."""
+"""The local runner on Kafka dies at every step of its commit, is frozen and replaced;
+nothing is missing, doubled or wrong.
+"""
 
 import signal
 import uuid

@@ -48,7 +48,8 @@ import json, sys
 def main():
     words = sys.argv[1:]
     [name] = [word for word in words[words.index("--only") + 1:] if "/" in word]
-    print(json.dumps({"name": name, "runner": "local", "rows_per_batch": 5, "events_per_s": SPEED, "cpu_us_per_event": 1}))
+    speed = {"events_per_s": SPEED, "cpu_us_per_event": 1}
+    print(json.dumps({"name": name, "runner": "local", "rows_per_batch": 5, **speed}))
 """
     trees = {}
     for name, speed in (("before", 100), ("now", 110)):

@@ -79,7 +79,10 @@ def test_a_clock_jumps_for_a_second_and_is_seen_to_even_if_it_was_not_asked_in_t
 @pytest.mark.slow
 def test_what_is_imported_before_runs_are_forked_starts_no_pool_of_threads() -> None:
     """The threads of a pool are missing in a forked process, which waits for them for ever."""
-    names = "print([Path(f'/proc/self/task/{number}/comm').read_text() for number in os.listdir('/proc/self/task')])"
+    names = (
+        "print([Path(f'/proc/self/task/{number}/comm').read_text() for number in "
+        "os.listdir('/proc/self/task')])"
+    )
     program = f"import os; from pathlib import Path; import {', '.join(PRELOADED)}; {names}"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT

@@ -31,7 +31,10 @@ def test_kinds_are_measured_one_after_the_other() -> None:
 def test_what_is_not_measured_is_refused_with_what_is() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"--only speed: there is no such measurement; there are vehicle-distribution, emergency-stop, windows",
+        match=(
+            "--only speed: there is no such measurement; there are vehicle-distribution, "
+            "emergency-stop, windows"
+        ),
     ):
         list(bench(["speed"]))
 

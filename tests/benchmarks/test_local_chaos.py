@@ -17,7 +17,9 @@ from millrace.transit.topics import POSITIONS
 
 
 def kinds(tmp_path: Path, plan: FaultPlan, *, brokers: int, disk: bool = True) -> Counter[str]:
-    """How often each kind is inflicted on a run over an embedded log, as if it were one over so many brokers."""
+    """How often each kind is inflicted on a run over an embedded log,
+    as if it were one over so many brokers.
+    """
     cluster = (
         Cluster(tmp_path, "id", tuple(BrokerNode(number, 1, 2) for number in range(brokers)))
         if brokers

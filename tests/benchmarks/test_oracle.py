@@ -1,4 +1,6 @@
-"""The oracle of chaos knows the job without the engine: both agree where nothing was done to a run, and it notices what is wrong."""
+"""The oracle of chaos knows the job without the engine: both agree where nothing was done to a run,
+and it notices what is wrong.
+"""
 
 from pathlib import Path
 

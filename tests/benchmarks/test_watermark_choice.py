@@ -1,4 +1,6 @@
-"""What a watermark costs and gains, on a few minutes of a small city: figures that can be trusted in their order."""
+"""What a watermark costs and gains, on a few minutes of a small city:
+figures that can be trusted in their order.
+"""
 
 from functools import cache
 

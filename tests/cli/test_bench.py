@@ -1,4 +1,6 @@
-"""`millrace bench`: in a checkout it finds the benchmarks from any folder; without one it says what it needs."""
+"""`millrace bench`: in a checkout it finds the benchmarks from any folder;
+without one it says what it needs.
+"""
 
 import os
 import subprocess

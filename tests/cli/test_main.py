@@ -33,7 +33,8 @@ class Count:
 
 WORDS = Topic("words", Word, key="word", partitions=1)
 COUNTS = Topic("counts", Count, key="word", partitions=1)
-counting = Job("counting", read(WORDS, watermark=watermarks.bounded("0s")).window(windows.fixed("1m")).group_by("word").count().write(COUNTS))
+words = read(WORDS, watermark=watermarks.bounded("0s"))
+counting = Job("counting", words.window(windows.fixed("1m")).group_by("word").count().write(COUNTS))
 """
 POSITION = {
     "oper": 40,
@@ -240,7 +241,8 @@ def broken(frame):
     return frame
 
 rows = read(WORDS, watermark=watermarks.bounded("0s")).map_batches(broken)
-stopped = Job("stopped", rows.window(windows.fixed("1m")).group_by("word").count().write(Topic("others", Count, key="word")))
+OTHERS = Topic("others", Count, key="word")
+stopped = Job("stopped", rows.window(windows.fixed("1m")).group_by("word").count().write(OTHERS))
 """
 
 
@@ -254,9 +256,9 @@ def test_a_job_that_its_own_code_stops_is_named_with_the_remedy_and_the_exit_cod
         code, _, err = millrace(*both)
         assert code == 1
         assert (
-            "error: job stopped was stopped by its own code in batch 0: LookupError: no such word (in map_batches(broken)"
-            in err
-        )
+            "error: job stopped was stopped by its own code in batch 0: LookupError: no such word (in "
+            "map_batches(broken)"
+        ) in err
         assert "run again with --retry stopped" in err
         assert "Traceback" not in err
     shown = millrace.objects(
@@ -442,6 +444,7 @@ def test_an_interrupted_run_stops_with_130_and_without_a_traceback(number: signa
 
 @pytest.mark.slow
 def test_output_that_nobody_reads_ends_quietly() -> None:
-    script = f"{sys.executable} -m millrace.cli.main replay counting_program.py --events words.csv --json | head -n 1"
+    replay = f"{sys.executable} -m millrace.cli.main replay counting_program.py --events words.csv"
+    script = f"{replay} --json | head -n 1"
     run = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ})
     assert (json.loads(run.stdout)["window_end"], run.stderr) == (MINUTE, "")

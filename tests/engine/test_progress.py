@@ -13,7 +13,9 @@ def batch(
     end: bool = False,
     **clocks: int | str | None,
 ) -> Progress:
-    """One batch: `a=7` brings rows up to clock 7, `a=None` brings nothing, `a="?"` brings rows that say nothing of time."""
+    """One batch: `a=7` brings rows up to clock 7, `a=None` brings nothing,
+    `a="?"` brings rows that say nothing of time.
+    """
     reports = {
         name: PartitionReport(clock if isinstance(clock, int) else None, clock is not None, delay, idle)
         for name, clock in clocks.items()

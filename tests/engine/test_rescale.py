@@ -1,4 +1,6 @@
-"""State goes on in any number of slots: whatever the job, a savepoint in the middle that is restored in others changes nothing."""
+"""State goes on in any number of slots: whatever the job,
+a savepoint in the middle that is restored in others changes nothing.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

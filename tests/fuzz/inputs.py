@@ -1,4 +1,6 @@
-"""Mutated inputs by seed: FUZZ_CASES is their number (a few hundred by default, for CI), FUZZ_SEED the first seed."""
+"""Mutated inputs by seed: FUZZ_CASES is their number (a few hundred by default, for CI),
+FUZZ_SEED the first seed.
+"""
 
 import os
 import random

@@ -1,4 +1,6 @@
-"""Inputs that are nearly right: values of every kind in every field, and damaged bytes. Everything comes from a seed."""
+"""Inputs that are nearly right: values of every kind in every field, and damaged bytes.
+Everything comes from a seed.
+"""
 
 import json
 import os
@@ -9,9 +11,12 @@ CASES = int(os.environ.get("FUZZ_CASES", "1000"))
 """The number of inputs per format; set more by `FUZZ_CASES=30000`."""
 
 ODD: list[Any] = [
-    None, True, False, 0, 1, 2, -1, 3.7, 3.0, 1e308, -0.0, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 10**40, "", " ", "0", "3.7", "true",
-    "nan", "inf", "1_000", "١", "2024-03-01T12:00:00Z", "2024-03-01T12:00:00", "2024-03-01", "9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00+14:00",
-    "ä💥", "\x00", "\u2028", 'a"b', "a,b", "x" * 300, [], [1], [1.5], [None], ["x"], [[1]], {}, {"lat": 1}, {"lat": "x"}, {"lat": None},
+    None, True, False, 0, 1, 2, -1, 3.7, 3.0, 1e308, -0.0, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1,
+    10**40, "", " ", "0", "3.7", "true",
+    "nan", "inf", "1_000", "١", "2024-03-01T12:00:00Z", "2024-03-01T12:00:00", "2024-03-01",
+    "9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00+14:00",
+    "ä💥", "\x00", "\u2028", 'a"b', "a,b", "x" * 300, [], [1], [1.5], [None], ["x"], [[1]], {}, {"lat": 1},
+    {"lat": "x"}, {"lat": None},
     {"lat": 1, "name": 5}, {"lat": 1.5, "name": "y"}, {"x": {"y": {}}},
 ]  # fmt: skip
 

@@ -58,8 +58,16 @@ WORDS = [
     "copies",
     "JOB",
 ]
-OPTIONS = ["--json", "--max", "--from-start", "--topic", "--config", "--run", "--recording", "--events", "--state", "-c", "--help", "--", "--time", "--to", "--retry", "--reset", "--restore"]  # fmt: skip
-VALUES = ["", " ", "x", "-1", "0", "1e9", "nan", "kafka://", "kafka://x", "kafka://h:99999999", "kafka://a@b:1", "embedded:", "embedded:/dev/null", "s3://x", "x" * 5_000, "\x1b[31m", "ä\u2028", "../..", "/", "/dev/null", "no.py:JOB", "j.py:RIDES", "j.py:mr", "os:path", ":", "a:b:c", "%s%n", "{}", "rides.csv", "\0"]  # fmt: skip
+OPTIONS = [
+    "--json", "--max", "--from-start", "--topic", "--config", "--run", "--recording", "--events", "--state",
+    "-c", "--help", "--", "--time", "--to", "--retry", "--reset", "--restore",
+]  # fmt: skip
+VALUES = [
+    "", " ", "x", "-1", "0", "1e9", "nan", "kafka://", "kafka://x", "kafka://h:99999999", "kafka://a@b:1",
+    "embedded:", "embedded:/dev/null", "s3://x", "x" * 5_000, "\x1b[31m", "ä\u2028", "../..", "/",
+    "/dev/null", "no.py:JOB", "j.py:RIDES", "j.py:mr", "os:path", ":", "a:b:c", "%s%n", "{}", "rides.csv",
+    "\0",
+]  # fmt: skip
 ENDLESS = {"run": "--until-caught-up", "tail": "--no-wait"}
 """Commands that end only with an option."""
 

@@ -1,6 +1,8 @@
-"""Every public function and method, called with wrong types, wrong values and None: only errors of millrace's own come out, of one line.
+"""Every public function and method, called with wrong types, wrong values and None: only errors of millrace's
+own come out, of one line.
 
-`FUZZ_CASES=20000 pytest tests/fuzz/test_calls.py` runs more; the seed is the number of the case, so that each can be run again.
+`FUZZ_CASES=20000 pytest tests/fuzz/test_calls.py` runs more; the seed is the number of the case, so that each
+can be run again.
 """
 
 import inspect

@@ -27,7 +27,14 @@ class Ride:
     note: str | None = None
 
 
-AVRO = json.dumps({"type": "record", "name": "Ride", "fields": [{"name": "line", "type": "string"}, {"name": "riders", "type": "long"}, {"name": "share", "type": "double"}, {"name": "at", "type": "long"}]})  # fmt: skip
+AVRO = json.dumps(
+    {
+        "type": "record", "name": "Ride", "fields": [
+            {"name": "line", "type": "string"}, {"name": "riders", "type": "long"},
+            {"name": "share", "type": "double"}, {"name": "at", "type": "long"},
+        ],
+    }
+)  # fmt: skip
 ROW: dict[str, list[Any]] = {
     "line": ["7ä"],
     "riders": [41],
@@ -107,7 +114,9 @@ def test_a_record_whose_error_quotes_half_a_surrogate_is_dead_alone() -> None:
 
 
 def test_a_header_of_many_or_long_numbers_is_refused_in_no_time() -> None:
-    """A number of 300,000 bytes took time by the square of its length: 300 records held a run up for minutes."""
+    """A number of 300,000 bytes took time by the square of its length:
+    300 records held a run up for minutes.
+    """
     head = b"\0\0\0\0\1"
     hostile = [
         head + b"\xff" * 300_000 + b"\1",

@@ -1,4 +1,6 @@
-"""Every method of polars' namespaces for text, times, lists, arrays, structs, categories and bytes: what a batch's cut changes is refused, all else is taken."""
+"""Every method of polars' namespaces for text, times, lists, arrays, structs, categories and bytes: what a
+batch's cut changes is refused, all else is taken.
+"""
 
 import inspect
 import itertools
@@ -84,7 +86,9 @@ FEW: list[Any] = ["a", 0, 1, WORD, NUMBER, "%Y-%m-%d", pl.lit(1), {"a": "b"}]
 
 
 def make_calls(subject: pl.Expr, namespace: str, method: str) -> Iterator[pl.Expr]:
-    """Calls of a method with each of the values for its first two arguments, and with each option inverted."""
+    """Calls of a method with each of the values for its first two arguments,
+    and with each option inverted.
+    """
     call = getattr(getattr(subject, namespace), method)
     parameters = [p for p in inspect.signature(call).parameters.values() if p.kind is not p.VAR_KEYWORD]
     needed = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]

@@ -1,4 +1,5 @@
-"""Rules come from a topic, so they are not trusted: each is a matcher or a DefinitionError of one line, within a second.
+"""Rules come from a topic, so they are not trusted: each is a matcher or a DefinitionError of one line,
+within a second.
 
 `FUZZ_CASES=20000 pytest tests/fuzz/test_rules.py` runs more of them; `FUZZ_SEED` chooses others.
 """

@@ -1,4 +1,5 @@
-"""Random and damaged queries with MATCH_RECOGNIZE: each has an answer or an error of ours, in one line that says why.
+"""Random and damaged queries with MATCH_RECOGNIZE: each has an answer or an error of ours, in one line that
+says why.
 
 `FUZZ_CASES=20000 pytest tests/fuzz/test_sql.py` runs more of them; `FUZZ_SEED` chooses others.
 """
@@ -178,7 +179,7 @@ def a_query(chance: random.Random) -> str:
     text = f"""SELECT {chance.choice(("*", "m.it", "count(*)", "it + 1"))} FROM rows MATCH_RECOGNIZE (
         {chance.choice(("", "", "", "PARTITION BY kind", "PARTITION BY kind", "PARTITION BY x"))} {chance.choice(("ORDER BY id", "ORDER BY value DESC NULLS FIRST", ""))}
         MEASURES {value(chance)} AS it {per_match} {skip} PATTERN ({chance.choice(PATTERNS[:8] if chance.random() < 0.8 else PATTERNS)}) {chance.choice(("", "SUBSET U = (A, B)", "SUBSET U = (A, B)"))}
-        DEFINE A AS {condition(chance)}, B AS {condition(chance)}) AS m {chance.choice(("", "WHERE it > 1", "ORDER BY it", "LIMIT 1"))}"""
+        DEFINE A AS {condition(chance)}, B AS {condition(chance)}) AS m {chance.choice(("", "WHERE it > 1", "ORDER BY it", "LIMIT 1"))}"""  # noqa: E501 - a line for each clause
     if chance.random() < 0.15:
         at = chance.randrange(len(text))
         text = (
@@ -206,7 +207,10 @@ def test_a_query_has_a_result_or_an_error_of_millrace(took: Callable[[int], None
 
 
 def test_an_error_does_not_repeat_a_long_query() -> None:
-    text = "SELECT * FROM rows MATCH_RECOGNIZE (ORDER BY id MEASURES LAST(A.id) AS it PATTERN (A) DEFINE A AS {})"
+    text = (
+        "SELECT * FROM rows MATCH_RECOGNIZE (ORDER BY id MEASURES LAST(A.id) AS it "
+        "PATTERN (A) DEFINE A AS {})"
+    )
     for condition in (" AND ".join(["value > 1"] * 3_000), "NOT " * 3_000 + "TRUE"):
         message = error_of(text.format(condition))
         assert message is None or len(message) < 1_000

@@ -33,7 +33,8 @@ class Count:
     count: int
 
 def counting(name="counting"):
-    return Job(name, read(Topic("words", Word)).window(windows.fixed("1m")).group_by("word").count().write(Topic("counts", Count)))
+    counts = read(Topic("words", Word)).window(windows.fixed("1m")).group_by("word").count()
+    return Job(name, counts.write(Topic("counts", Count)))
 
 one = counting("one")
 two = counting("two")
@@ -47,7 +48,8 @@ class Placed:
     geocell: int
     count: int
 
-VIEW = View("counts", Topic("placed", Placed), "Words", window="1m", every="1m", key="geocell", values=("count",))
+PLACED = Topic("placed", Placed)
+VIEW = View("counts", PLACED, "Words", window="1m", every="1m", key="geocell", values=("count",))
 VIEWS = (VIEW, VIEW)
 """
 
@@ -157,7 +159,10 @@ def test_parameters_go_to_the_function_that_makes_a_job(
 
 
 @pytest.mark.parametrize(("parameters", "message"), [
-    ({"widow": "1m"}, "[jobs.vehicle-distribution]: there is no parameter 'widow'; did you mean window? it takes resolution, window, every"),
+    ({"widow": "1m"}, (
+        "[jobs.vehicle-distribution]: there is no parameter 'widow'; did you mean window? "
+        "it takes resolution, window, every"
+    )),
     ({"watermark": "soon"}, "watermark='soon' is not a delay; write '1s', or 'percentile(0.99)'"),
     ({"resolution": 16}, "resolution=16 is not an H3 resolution"),
 ])  # fmt: skip

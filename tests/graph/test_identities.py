@@ -1,7 +1,8 @@
-"""The identity of every window, trigger, watermark and aggregate, word for word; those of nodes: `test_node_identities.py`.
+"""The identity of every window, trigger, watermark and aggregate, word for word; those of nodes:
+`test_node_identities.py`.
 
-Stored state is found again only if these stay the same. To change one is to make a new format of state: raise the number
-of the format, so that older state is refused, and only then change the text here.
+Stored state is found again only if these stay the same. To change one is to make a new format of state: raise
+the number of the format, so that older state is refused, and only then change the text here.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""The identity of every node, word for word. To change one is to make a new format of state: see `test_identities.py`."""
+"""The identity of every node, word for word.
+To change one is to make a new format of state: see `test_identities.py`.
+"""
 
 import json
 from collections.abc import Callable

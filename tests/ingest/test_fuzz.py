@@ -1,4 +1,6 @@
-"""Whatever a message holds, it ends in the log: as an event, or as a dead letter that says why and whence. Nothing stops the rest."""
+"""Whatever a message holds, it ends in the log: as an event,
+or as a dead letter that says why and whence. Nothing stops the rest.
+"""
 
 import copy
 import gzip
@@ -18,8 +20,10 @@ from millrace.log.codecs.codec import decode
 from millrace.log.dead_letters import parse_letters
 
 ODD: dict[str, Any] = {
-    "nulled": None, "retyped": {"not": ["this"]}, "a list": [[]], "text": "💥\0ä", "empty": "", "true": True, "negative": -1, "huge": 10**400,
-    "long": "9" * 100_000, "fraction": 1.5, "infinite": 1e308, "a time": "9999-12-31T23:59:59.999Z", "no time": "2020-02-30T00:00:00Z",
+    "nulled": None, "retyped": {"not": ["this"]}, "a list": [[]], "text": "💥\0ä", "empty": "", "true": True,
+    "negative": -1, "huge": 10**400,
+    "long": "9" * 100_000, "fraction": 1.5, "infinite": 1e308, "a time": "9999-12-31T23:59:59.999Z",
+    "no time": "2020-02-30T00:00:00Z",
 }  # fmt: skip
 
 

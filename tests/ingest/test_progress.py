@@ -35,18 +35,16 @@ def shown(out: io.StringIO) -> str:
 
 def test_a_terminal_sees_one_line_rewritten() -> None:
     lines = shown(Terminal()).split("\r\x1b[K")
-    assert (
-        lines[1]
-        == "hsl: 1,500 messages: 1,400 written, 90 passed over, 10 rejected, 1,500/s, up to 2020-09-21 03:00:00"
+    assert lines[1] == (
+        "hsl: 1,500 messages: 1,400 written, 90 passed over, 10 rejected, 1,500/s, up to 2020-09-21 03:00:00"
     )
     assert lines[2].startswith("hsl: done: ")
 
 
 def test_elsewhere_there_is_only_the_sum_with_its_reasons() -> None:
     assert shown(io.StringIO()) == (
-        "hsl: done: 1,500 messages: 1,400 written, 90 passed over, 10 rejected in 1.5 s, up to 2020-09-21 03:00:00\n"
-        "  passed over: ARR 60, DEP 30\n"
-        "  rejected: malformed 10\n"
+        "hsl: done: 1,500 messages: 1,400 written, 90 passed over, 10 rejected in 1.5 s, up to 2020-09-21 "
+        "03:00:00\n  passed over: ARR 60, DEP 30\n  rejected: malformed 10\n"
     )
 
 

@@ -20,7 +20,10 @@ def test_millraces_own_are_found_by_name() -> None:
 
 @pytest.mark.parametrize(("name", "options", "message"), [
     ("recrding", {}, "there is no connector 'recrding'; did you mean 'recording'"),
-    ("recording", {"path": "r", "sped": 2}, "no option 'sped'; did you mean 'speed'? it takes path, speed, retime"),
+    (
+        "recording", {"path": "r", "sped": 2},
+        "no option 'sped'; did you mean 'speed'? it takes path, speed, retime",
+    ),
     ("recording", {}, "needs the option 'path'"),
     ("recording", {"path": "r", "speed": "slow"}, "speed='slow' is not a speed"),
     ("recording", {"path": "r", "clock": 5}, "no option 'clock'"),
@@ -37,13 +40,10 @@ def test_a_package_that_is_merely_installed_brings_a_processor_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "buses_of_berne.py").write_text(
-        "from millrace.ingest import Event, MessageProcessor\n"
-        "from millrace.transit import POSITIONS\n"
-        "class Berne(MessageProcessor):\n"
-        "    topics = (POSITIONS,)\n"
-        "    filters = ('berne/+/position',)\n"
-        "    def process(self, raw):\n"
-        "        return Event(POSITIONS, 5, {'vehicle_id': raw.payload.decode(), 'operator': 'b', 'latitude': 46.9, 'longitude': 7.4})\n"
+        "from millrace.ingest import Event, MessageProcessor\nfrom millrace.transit import POSITIONS\nclass "
+        "Berne(MessageProcessor):\n    topics = (POSITIONS,)\n    filters = ('berne/+/position',)\n    def "
+        "process(self, raw):\n        return Event(POSITIONS, 5, {'vehicle_id': raw.payload.decode(), "
+        "'operator': 'b', 'latitude': 46.9, 'longitude': 7.4})\n"
     )
     package = tmp_path / "buses_of_berne-1.0.dist-info"
     package.mkdir()

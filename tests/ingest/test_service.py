@@ -67,7 +67,10 @@ def test_a_wrong_setting_names_its_section_before_anything_starts(tmp_path: Path
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({"connector": "recording", "path": "r"}, r"\[ingest\.a\]: connector 'recording' brings messages that need a processor"),
+    (
+        {"connector": "recording", "path": "r"},
+        r"\[ingest\.a\]: connector 'recording' brings messages that need a processor",
+    ),
     ({"connector": "simulator", "processor": "hsl"}, r"\[ingest\.a\]: processor = 'hsl' has nothing to do"),
 ])  # fmt: skip
 def test_messages_need_a_processor_and_events_need_none(

@@ -46,7 +46,9 @@ def commit_next(writer: Any, sizes: dict[str, int]) -> None:
 
 
 def die_at_statement(url: str, name: str, sizes: dict[str, int], number: int) -> None:
-    """Commits once, and kills itself just before the SQL statement of that number; returns if there are fewer."""
+    """Commits once, and kills itself just before the SQL statement of that number;
+    returns if there are fewer.
+    """
     log = open_log(url)
     writer = log.writer(name)
     connection: sqlite3.Connection = log._results.connection()  # type: ignore[attr-defined]  # the test knows what it breaks

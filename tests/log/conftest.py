@@ -45,7 +45,8 @@ def log(url: str) -> Iterator[Log]:
 def start(request: pytest.FixtureRequest) -> Iterator[Start]:
     """Runs a function of `log.children` in a process of its own, forked so that it starts at once.
 
-    From this process, or, as clients of Kafka do not survive that, from one that has loaded everything and has no threads.
+    From this process, or, as clients of Kafka do not survive that, from one that has loaded everything and
+    has no threads.
     """
     on_kafka = request.node.get_closest_marker("kafka") is not None
     context: Any = multiprocessing.get_context("forkserver" if on_kafka else "fork")
@@ -72,7 +73,9 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
 
 @contextmanager
 def within(seconds: float = 30) -> Iterator[Callable[[bool], bool]]:
-    """`while waiting(not condition): ...` ends when the condition holds, and fails the test when it takes too long."""
+    """`while waiting(not condition): ...` ends when the condition holds,
+    and fails the test when it takes too long.
+    """
     limit = time.monotonic() + seconds
 
     def waiting(still: bool) -> bool:

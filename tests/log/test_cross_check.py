@@ -23,7 +23,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # ptars against the protobuf package
 
 LARGEST_SINGLE = float.fromhex("0x1.fffffep127")
-"""Rounded to the digits in which the protobuf package writes it, it is too large for the package itself to read."""
+"""Rounded to the digits in which the protobuf package writes it,
+it is too large for the package itself to read.
+"""
 
 _int32, _int64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 _uint32, _uint64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)

@@ -74,7 +74,9 @@ VECTORS_OF_THE_JAVA_CLIENT = {
     "0000000000": 263274959,
     "000000000000000000": 1714106139,
 }
-"""Keys in hexadecimal, and what `org.apache.kafka.common.utils.Utils.murmur2` of kafka-clients 4.1.1 answers."""
+"""Keys in hexadecimal, and what `org.apache.kafka.common.utils.Utils.murmur2`
+of kafka-clients 4.1.1 answers.
+"""
 
 
 def plain_murmur2(key: bytes) -> int:

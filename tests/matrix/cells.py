@@ -14,10 +14,12 @@ import yaml
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
 
 WINDOWS = (
-    "fixed", "sliding", "unaligned", "session", "global", "counted", "delta", "punctuated", "fixed by clock", "sliding by clock", "session by clock",
+    "fixed", "sliding", "unaligned", "session", "global", "counted", "delta", "punctuated", "fixed by clock",
+    "sliding by clock", "session by clock",
 )  # fmt: skip
 TRIGGERS = (
-    "default", "watermark", "watermark early", "watermark late", "count", "clock_delay", "clock_every", "every", "repeat", "any", "all", "each",
+    "default", "watermark", "watermark early", "watermark late", "count", "clock_delay", "clock_every",
+    "every", "repeat", "any", "all", "each",
     "or_finally", "end_of_stream", "clock",
 )  # fmt: skip
 OUTPUTS = ("value", "delta", "value_and_retract")
@@ -51,7 +53,9 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 
 def cells() -> Iterator[tuple[str, Cell]]:
-    """The name of each of our transcripts, and its cell; those that are wrong on purpose are about the runner; joins and processors are another matter."""
+    """The name of each of our transcripts, and its cell; those that are wrong on purpose are about the
+    runner; joins and processors are another matter.
+    """
     for path in sorted(TRANSCRIPTS.glob("*.yaml")):
         for document in documents(path):
             if (

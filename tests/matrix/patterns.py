@@ -1,9 +1,11 @@
-"""The matrix of patterns: link × quantifier × skip, each with a bound, without, with a group, after either `not`, and with a look back.
+"""The matrix of patterns: link × quantifier × skip, each with a bound, without, with a group, after either
+`not`, and with a look back.
 
     PYTHONPATH=tests python -m matrix.patterns [--page]
 
-writes docs/reference/pattern-coverage.md and, unless only the page is asked for, transcripts with the answers of the definition
-(`tests/transcripts/patterns/woven-*.yaml`): after a change of a rule, run it and read what changed.
+writes docs/reference/pattern-coverage.md and, unless only the page is asked for, transcripts with the answers
+of the definition (`tests/transcripts/patterns/woven-*.yaml`): after a change of a rule, run it and read what
+changed.
 """
 
 import itertools
@@ -122,7 +124,9 @@ def missing_cells() -> list[tuple[Cell, str]]:
 
 
 def weave(link: str) -> Iterator[Any]:
-    """The transcripts whose matches the definition computes: for each cell of a link, some with each mix of marks."""
+    """The transcripts whose matches the definition computes: for each cell of a link,
+    some with each mix of marks.
+    """
     for quantifier, skip, marks in itertools.product(QUANTIFIERS, SKIPS, MIXES):
         yield _weave_cell(Cell(link, quantifier, skip), marks)
 
@@ -188,7 +192,7 @@ strategy. In each cell some have a bound (`within`), follow `not_next` and `not_
 repeated, are strict or allow combinations between repetitions. A test fails if one is missing. Those written by hand show where rules differ, above all `next` from `followed_by` and `not_next` from `not_followed_by` (`contiguity.yaml`, `not.yaml`); the others
 (`woven-*.yaml`) are computed by the definition, which tries every choice of events.
 `millrace transcript --on model|engine|spark tests/transcripts/patterns/*.yaml` runs them.
-"""
+"""  # noqa: E501 - the text of a page
 
 
 def page() -> str:
@@ -197,7 +201,10 @@ def page() -> str:
     parts = [HEAD]
     for link in LINKS:
         rows = [
-            f"| {quantifier} | {' | '.join(str(len(cells[Cell(link, quantifier, skip)])) for skip in SKIPS)} |"
+            (
+                f"| {quantifier} | "
+                f"{' | '.join(str(len(cells[Cell(link, quantifier, skip)])) for skip in SKIPS)} |"
+            )
             for quantifier in QUANTIFIERS
         ]
         parts.append(

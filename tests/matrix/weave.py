@@ -1,9 +1,11 @@
-"""Transcripts for every cell of the matrix: one story, run through every window, trigger and output, with the answers of the model.
+"""Transcripts for every cell of the matrix: one story, run through every window, trigger and output, with the
+answers of the model.
 
     PYTHONPATH=tests python -m matrix.weave
 
-writes tests/transcripts/woven-*.yaml anew. What is written is read by people before it is committed: the model is the specification, but a
-transcript is a promise. Cases in which a rule matters are written by hand, in the other files.
+writes tests/transcripts/woven-*.yaml anew. What is written is read by people before it is committed: the
+model is the specification, but a transcript is a promise. Cases in which a rule matters are written by hand,
+in the other files.
 """
 
 from __future__ import annotations
@@ -88,7 +90,10 @@ STORY: tuple[dict[str, Any], ...] = (
     {"watermark": "end"},
 )
 """Rows in order, out of order, late and too late, while watermark and clock advance, with two restarts."""
-HEAD = "# Written by `python -m matrix.weave` (PYTHONPATH=tests); cases in which a rule matters are in the other files.\n"
+HEAD = (
+    "# Written by `python -m matrix.weave` (PYTHONPATH=tests); cases in which a rule matters are in the "
+    "other files.\n"
+)
 
 
 def weave_window(window: str) -> Iterator[dict[str, Any]]:

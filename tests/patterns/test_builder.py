@@ -26,8 +26,8 @@ def test_the_text_of_a_pattern_has_its_steps_and_conditions() -> None:
         .skip_past_last()
     )
     assert str(made) == (
-        'cruising where [(col("speed")) >= (dyn int: 10)] next braking+ strict where [(col("acceleration")) < (dyn int: 0)] '
-        'next stopped where [(col("speed")) < (dyn int: 1)] within 10s, skip past_last'
+        'cruising where [(col("speed")) >= (dyn int: 10)] next braking+ strict where [(col("acceleration")) '
+        '< (dyn int: 0)] next stopped where [(col("speed")) < (dyn int: 1)] within 10s, skip past_last'
     )
 
 

@@ -1,4 +1,6 @@
-"""Random patterns in jobs: whatever the batches, the disorder and the restarts, the matches are those of the definition."""
+"""Random patterns in jobs: whatever the batches, the disorder and the restarts,
+the matches are those of the definition.
+"""
 
 import random
 from collections import Counter

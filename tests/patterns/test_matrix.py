@@ -1,4 +1,6 @@
-"""Contiguity × quantifier × inner × greedy × skip × within × not × groups × conditions on earlier events match as the definition."""
+"""Contiguity × quantifier × inner × greedy × skip × within × not × groups × conditions on earlier
+events match as the definition.
+"""
 
 import itertools
 import random

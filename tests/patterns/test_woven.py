@@ -1,4 +1,6 @@
-"""Every cell of the matrix of patterns has a transcript, and those computed by the definition hold on the matcher and on columns."""
+"""Every cell of the matrix of patterns has a transcript,
+and those computed by the definition hold on the matcher and on columns.
+"""
 
 from collections import Counter
 from pathlib import Path

@@ -1,6 +1,8 @@
-"""Runs trigger cases on Apache Beam's own trigger driver: a case as a line of JSON in, its panes as a line of JSON out.
+"""Runs trigger cases on Apache Beam's own trigger driver: a case as a line of JSON in, its panes as a line of
+JSON out.
 
-Started by `test_beam_triggers.py` with the interpreter of an environment that has apache-beam. One tick is one second of Beam's.
+Started by `test_beam_triggers.py` with the interpreter of an environment that has apache-beam. One tick is
+one second of Beam's.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Peers in Java: their jars are fetched by Maven into the cache folder, and a small program is compiled beside them."""
+"""Peers in Java: their jars are fetched by Maven into the cache folder,
+and a small program is compiled beside them.
+"""
 
 import json
 import shutil
@@ -51,7 +53,9 @@ class Worker:
 
 
 def _fetch(name: str, artifacts: Sequence[str]) -> Path:
-    """The folder of the jars of Maven coordinates; a peer that cannot be fetched is left out, with the reason."""
+    """The folder of the jars of Maven coordinates;
+    a peer that cannot be fetched is left out, with the reason.
+    """
     jars = CACHE / name / "jars"
     if not (CACHE / name / "ready").exists():
         jars.mkdir(parents=True, exist_ok=True)

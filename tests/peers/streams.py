@@ -1,6 +1,7 @@
 """Random streams whose rows are all on time, run by the engine, and the same rows as tables of DuckDB.
 
-As no row is late, what holds at the end of the stream is what a query over all rows answers, however the stream was cut.
+As no row is late, what holds at the end of the stream is what a query over all rows answers, however the
+stream was cut.
 """
 
 import math
@@ -133,7 +134,9 @@ def _plain(value: Any) -> Any:
 
 
 class Duck:
-    """DuckDB with the rows of a flow as tables `a` and `b`: the columns of readings, their time and their place."""
+    """DuckDB with the rows of a flow as tables `a` and `b`: the columns of readings,
+    their time and their place.
+    """
 
     def __init__(self) -> None:
         self.db = duckdb.connect()

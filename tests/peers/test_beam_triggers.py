@@ -1,18 +1,23 @@
-"""Random triggers, run by the model, by the engine and by Apache Beam's own trigger driver: all three fire the same panes.
+"""Random triggers, run by the model, by the engine and by Apache Beam's own trigger driver: all three fire
+the same panes.
 
-`PEER_CASES=5000 pytest tests/peers/test_beam_triggers.py` runs more of them. The cases keep to what Beam's types allow
-(its Java types: inside of early, late, any, all and the end of or_finally, only triggers that fire once) and to what both define:
+`PEER_CASES=5000 pytest tests/peers/test_beam_triggers.py` runs more of them. The cases keep to what Beam's
+types allow (its Java types: inside of early, late, any, all and the end of or_finally, only triggers that
+fire once) and to what both define:
 
 - No processing time: Beam's Python driver fires it inside of composites whenever any timer fires.
-- Panes that bring nothing new are left out on both sides, and with them the indices of the panes that follow: whether such a
-  pane is due is a matter of `on_time` here and of the on-time behaviour in Beam, not of the trigger.
-- Cases are left out, and counted, in which such a pane finishes the trigger in Beam: a timer that an earlier part of
-  `each` set for the window's end then fires a later part, to which no row has come.
-- Sessions that touch merge here, as in Flink; in Beam they have to overlap. The worker gives Beam a gap half a tick longer.
-- Sessions have a long lateness, since Beam judges a late row by itself and not by the session that it joins; and triggers
-  that do not ask whether the window was complete before it was merged: Beam's Python driver then calls the merged session
-  late if one part was, while its Java runners, and millrace, wait for the end of the merged session. Their triggers repeat:
-  a row that joins a finished session takes all rows of its chain with it in Beam; here only the row itself is refused.
+- Panes that bring nothing new are left out on both sides, and with them the indices of the panes that follow:
+  whether such a pane is due is a matter of `on_time` here and of the on-time behaviour in Beam, not of the
+  trigger.
+- Cases are left out, and counted, in which such a pane finishes the trigger in Beam: a timer that an earlier
+  part of `each` set for the window's end then fires a later part, to which no row has come.
+- Sessions that touch merge here, as in Flink; in Beam they have to overlap. The worker gives Beam a gap half
+  a tick longer.
+- Sessions have a long lateness, since Beam judges a late row by itself and not by the session that it joins;
+  and triggers that do not ask whether the window was complete before it was merged: Beam's Python driver then
+  calls the merged session late if one part was, while its Java runners, and millrace, wait for the end of the
+  merged session. Their triggers repeat: a row that joins a finished session takes all rows of its chain with
+  it in Beam; here only the row itself is refused.
 """
 
 import json

@@ -1,11 +1,13 @@
 """Random jobs over streams, and queries of DuckDB over the same rows as tables: in the end both say the same.
 
-`PEER_CASES=1000 pytest tests/peers/test_duckdb.py` runs so many of each kind. The rows come out of order but within what the watermark
-allows, in batches cut at random, with early panes, corrections and restarts; what DuckDB answers knows nothing of all that.
+`PEER_CASES=1000 pytest tests/peers/test_duckdb.py` runs so many of each kind. The rows come out of order but
+within what the watermark allows, in batches cut at random, with early panes, corrections and restarts; what
+DuckDB answers knows nothing of all that.
 
 The queries say where the conventions of DuckDB are others:
 
-- `min` and `max` pass over NaN, as polars does, unless there is nothing else; DuckDB takes NaN for the greatest number.
+- `min` and `max` pass over NaN, as polars does, unless there is nothing else; DuckDB takes NaN for the
+  greatest number.
 - An empty `collect` or `top` is an empty list; DuckDB's `list` of nothing is null.
 - Sums of floats are exact here; DuckDB is asked for sums of decimals, which are.
 """
@@ -81,7 +83,9 @@ def a_trigger(chance: random.Random, unit: int) -> Trigger:
 
 
 def a_sliding(chance: random.Random, flow: Flow) -> tuple[windows.WindowFn, Callable[[str], str]]:
-    """Windows, and a table of rows beside the windows that they are in: all windows there are, of which those that contain a row's time."""
+    """Windows, and a table of rows beside the windows that they are in: all windows there are, of which those
+    that contain a row's time.
+    """
     size = chance.choice([1, 2, 3, 4, 5, 7, 12])
     every = size if chance.random() < 0.5 else chance.randint(max(1, size // 4), size)
     offset = chance.choice([0, 0, 1, -3]) * flow.unit
@@ -104,7 +108,9 @@ def a_sliding(chance: random.Random, flow: Flow) -> tuple[windows.WindowFn, Call
 def some_sessions(
     chance: random.Random, flow: Flow, keys: tuple[str, ...]
 ) -> tuple[windows.WindowFn, Callable[[str], str]]:
-    """Sessions, and a table of rows beside the session of their key: a row begins one if none came less than the gap, or just that, before."""
+    """Sessions, and a table of rows beside the session of their key: a row begins one if none came less than
+    the gap, or just that, before.
+    """
     gap = chance.choice([1, 2, 5, 9]) * flow.unit
     by = ", ".join(keys)
 
@@ -121,7 +127,9 @@ def some_sessions(
 def counted_windows(
     chance: random.Random, flow: Flow, keys: tuple[str, ...]
 ) -> tuple[windows.WindowFn, Callable[[str], str]]:
-    """So many rows of a key each, in order of time; the last may hold fewer, from its first row to just after its last."""
+    """So many rows of a key each, in order of time; the last may hold fewer,
+    from its first row to just after its last.
+    """
     size = chance.randint(1, 4)
     by = ", ".join(keys)
 
@@ -349,7 +357,9 @@ def table_joins(chance: random.Random, flow: Flow) -> Case:
 
 
 def deduplications(chance: random.Random, flow: Flow) -> Case:
-    """Rows without their copies, then counted in windows: copies of the same time, or those less than `within` after the first."""
+    """Rows without their copies, then counted in windows: copies of the same time, or those less than
+    `within` after the first.
+    """
     key = chance.choice("kgb")
     others = chance.sample([c for c in "kgvb" if c != key], chance.randint(0, 2))
     stream, table = rows_of(chance, flow)

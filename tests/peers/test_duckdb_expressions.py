@@ -1,12 +1,17 @@
-"""Random expressions of MEASURES and DEFINE, and the same of DuckDB where it says them alike: on rows one by one, and on runs of rows.
+"""Random expressions of MEASURES and DEFINE, and the same of DuckDB where it says them alike: on rows one by
+one, and on runs of rows.
 
-`PEER_CASES=1000 pytest tests/peers/test_duckdb_expressions.py` runs so many of each kind. Every expression is made in two forms at once. Those of
-DuckDB say where its conventions are not those of Trino, which hold here:
+`PEER_CASES=1000 pytest tests/peers/test_duckdb_expressions.py` runs so many of each kind. Every expression is
+made in two forms at once. Those of DuckDB say where its conventions are not those of Trino, which hold here:
 
-- `/` of whole numbers is `//`; `||` and `concat` of a null are null (DuckDB's `concat` passes over it), as are `greatest` and `least`.
-- A cast of a float to a whole number rounds halves away from zero (DuckDB: to even). A decimal point makes a float (DuckDB: a decimal).
-- NaN is left out: no comparison with it holds here, and in DuckDB it is equal to itself and greater than all numbers.
-- Of a text, `substr` counts from 1 or from its end; DuckDB has a place 0, and begins at the text's beginning where the start lies before it.
+- `/` of whole numbers is `//`; `||` and `concat` of a null are null (DuckDB's `concat` passes over it), as
+  are `greatest` and `least`.
+- A cast of a float to a whole number rounds halves away from zero (DuckDB: to even). A decimal point makes a
+  float (DuckDB: a decimal).
+- NaN is left out: no comparison with it holds here, and in DuckDB it is equal to itself and greater than all
+  numbers.
+- Of a text, `substr` counts from 1 or from its end; DuckDB has a place 0, and begins at the text's beginning
+  where the start lies before it.
 """
 
 import random
@@ -290,7 +295,10 @@ def on_rows(chance: random.Random) -> Spoken:
     expressions = [speaker.say(kind, chance.randint(1, 4)) for kind in ("int", "float", "text", "bool")]
     measures = ", ".join(f"{one} AS e{number}" for number, (one, _) in enumerate(expressions))
     return (
-        f"SELECT m.* FROM t MATCH_RECOGNIZE (PARTITION BY p ORDER BY id MEASURES id AS id, {measures} ONE ROW PER MATCH PATTERN (A) DEFINE A AS {condition}) AS m",
+        (
+            f"SELECT m.* FROM t MATCH_RECOGNIZE (PARTITION BY p ORDER BY id MEASURES id AS id, {measures} "
+            f"ONE ROW PER MATCH PATTERN (A) DEFINE A AS {condition}) AS m"
+        ),
         f"SELECT p, id, {', '.join(other for _, other in expressions)} FROM {WITH_NEIGHBOURS} WHERE {where}",
     )
 
@@ -302,10 +310,19 @@ def on_runs(chance: random.Random) -> Spoken:
     expressions = [speaker.say(kind, chance.randint(0, 3)) for kind in ("int", "float", "text", "bool")]
     measures = ", ".join(f"{one} AS e{number}" for number, (one, _) in enumerate(expressions))
     holds = f"coalesce({where}, false)"
-    runs = f"(SELECT *, row_number() OVER (PARTITION BY p ORDER BY id) - row_number() OVER (PARTITION BY p, {holds} ORDER BY id) AS run, {holds} AS holds FROM t)"
+    runs = (
+        "(SELECT *, row_number() OVER (PARTITION BY p ORDER BY id) - row_number() OVER (PARTITION BY p, "
+        f"{holds} ORDER BY id) AS run, {holds} AS holds FROM t)"
+    )
     return (
-        f"SELECT m.* FROM t MATCH_RECOGNIZE (PARTITION BY p ORDER BY id MEASURES MIN(id) AS id, {measures} ONE ROW PER MATCH PATTERN (A+) DEFINE A AS {condition}) AS m",
-        f"SELECT p, min(id), {', '.join(other for _, other in expressions)} FROM {runs} WHERE holds GROUP BY p, run",
+        (
+            "SELECT m.* FROM t MATCH_RECOGNIZE (PARTITION BY p ORDER BY id MEASURES MIN(id) AS id, "
+            f"{measures} ONE ROW PER MATCH PATTERN (A+) DEFINE A AS {condition}) AS m"
+        ),
+        (
+            f"SELECT p, min(id), {', '.join(other for _, other in expressions)} FROM {runs} WHERE holds "
+            "GROUP BY p, run"
+        ),
     )
 
 
@@ -333,7 +350,8 @@ def test_expressions_have_the_values_of_duckdb(kind: Any, duck: Duck) -> None:
             continue
         if found != wanted:
             different.append(
-                f"seed {seed}: {ours}\n  {theirs}\n  DuckDB alone {dict(wanted - found)}\n  here alone {dict(found - wanted)}"
+                f"seed {seed}: {ours}\n  {theirs}\n  DuckDB alone {dict(wanted - found)}\n  here alone "
+                f"{dict(found - wanted)}"
             )
     print(
         f"{CASES} cases of {kind.__name__}, {dict(counts)}, {len(different)} differ",

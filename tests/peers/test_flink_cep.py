@@ -1,29 +1,39 @@
-"""Random patterns, run by the matcher, by the definition and by Flink CEP's own NFA: all three find the same matches.
+"""Random patterns, run by the matcher, by the definition and by Flink CEP's own NFA: all three find the same
+matches.
 
 `PEER_CASES=10000 pytest tests/peers/test_flink_cep.py` runs more of them.
 
 Differences from Flink 2.3 that are known, left out and counted:
 
-- `loop_gap`: Flink keeps the bound of `times(n, time)` only for states whose internal name has a number. The state of the last turn
-  has none, and the state of the first turn has one. Flink's documentation says "between previous and current event", as here.
-- `gap` of a step that is repeated, optional or a group, or that comes after a loop, an optional part or a negation: Flink compares
-  the time only with the bound of the state in which the match waits, not of the states to which it may proceed.
-- `not_followed_by` at the end, after a loop that may go on: at the end of the time Flink looks only at the state in which the match
-  waits. That is the loop, so the match is lost unless some other event came before.
+- `loop_gap`: Flink keeps the bound of `times(n, time)` only for states whose internal name has a number. The
+  state of the last turn has none, and the state of the first turn has one. Flink's documentation says
+  "between previous and current event", as here.
+- `gap` of a step that is repeated, optional or a group, or that comes after a loop, an optional part or a
+  negation: Flink compares the time only with the bound of the state in which the match waits, not of the
+  states to which it may proceed.
+- `not_followed_by` at the end, after a loop that may go on: at the end of the time Flink looks only at the
+  state in which the match waits. That is the loop, so the match is lost unless some other event came before.
 - `not_next` before optional steps only: Flink asks the negated condition of the event it has just taken, too.
-- `not_followed_by` after a loop of `n..m` that passes over events: between its turns Flink asks the negated condition until `n` are taken, and then
-  only of the event right after the one before; after `n..` it asks it of all. Here it is asked of all events between turns, however the loop is bounded.
-- A group that may have more turns, which do not follow each other strictly: while Flink waits for another turn and passes over events it may still
-  leave the group, so a `followed_by` after it passes over events that match, and the same match comes more than once.
-- A greedy loop at the end of a group that may be left for the end of the match (a group of `n..m`, or optional steps follow): Flink lets no match end
-  with an event that the loop takes. Where no group is around the loop, Flink refuses an optional step after it.
-- A loop at the beginning of a group: Flink passes over events between its turns as `inner` of the group says, not as that of the loop does.
-- After a greedy loop in a group Flink now and then shows events of two partial matches as one, in which a strict loop has gaps.
-- Which of several matches that begin at the same event and are certain at the same event comes first, where a skip shows one of them: Flink
-  keeps them in a heap, whose order among equals depends on the other matches. Here the one that took the earlier events comes first.
+- `not_followed_by` after a loop of `n..m` that passes over events: between its turns Flink asks the negated
+  condition until `n` are taken, and then only of the event right after the one before; after `n..` it asks it
+  of all. Here it is asked of all events between turns, however the loop is bounded.
+- A group that may have more turns, which do not follow each other strictly: while Flink waits for another
+  turn and passes over events it may still leave the group, so a `followed_by` after it passes over events
+  that match, and the same match comes more than once.
+- A greedy loop at the end of a group that may be left for the end of the match (a group of `n..m`, or
+  optional steps follow): Flink lets no match end with an event that the loop takes. Where no group is around
+  the loop, Flink refuses an optional step after it.
+- A loop at the beginning of a group: Flink passes over events between its turns as `inner` of the group says,
+  not as that of the loop does.
+- After a greedy loop in a group Flink now and then shows events of two partial matches as one, in which a
+  strict loop has gaps.
+- Which of several matches that begin at the same event and are certain at the same event comes first, where a
+  skip shows one of them: Flink keeps them in a heap, whose order among equals depends on the other matches.
+  Here the one that took the earlier events comes first.
 
-Without `within`, Flink never shows a match that waits for an earlier partial match. The worker gives up the partial matches at the
-end of the stream, as the matcher does, and Flink's own skip rule then releases the others.
+Without `within`, Flink never shows a match that waits for an earlier partial match. The worker gives up the
+partial matches at the end of the stream, as the matcher does, and Flink's own skip rule then releases the
+others.
 """
 
 import itertools
@@ -59,7 +69,9 @@ def flink() -> Iterator[Worker]:
 def in_flinks_words(
     spec: dict[str, Any], chance: random.Random, counts: Counter[str] | None = None
 ) -> dict[str, Any]:
-    """The same pattern without conditions that Flink cannot state, and without bounds that it does not apply."""
+    """The same pattern without conditions that Flink cannot state,
+    and without bounds that it does not apply.
+    """
     counts = Counter() if counts is None else counts
     for part in spec["pattern"]:
         for step in (part, *part.get("group", ())):
@@ -77,7 +89,9 @@ def in_flinks_words(
 
 
 def has_gap_in_flink(before: dict[str, Any], step: dict[str, Any]) -> bool:
-    """Whether Flink applies the gap of a step: the match waits in the state of that step, and can do nothing else there."""
+    """Whether Flink applies the gap of a step: the match waits in the state of that step,
+    and can do nothing else there.
+    """
     is_single = not {"group", "times", "optional"} & set(step)
     return is_single and before.get("link") not in ("not_next", "not_followed_by") and not may_go_on(before)
 
@@ -104,7 +118,9 @@ def may_be_empty(part: dict[str, Any]) -> bool:
 
 
 def difference(spec: dict[str, Any]) -> str | None:
-    """The name of the known difference that a pattern has, if any; the docstring of this module gives the reasons."""
+    """The name of the known difference that a pattern has, if any;
+    the docstring of this module gives the reasons.
+    """
     parts = spec["pattern"]
     if len(parts) > 1 and parts[-1].get("link") == "not_followed_by" and may_go_on(parts[-2]):
         return "known difference: not_followed_by at the end, after a loop"

@@ -1,14 +1,18 @@
-"""Random row patterns, answered here and by Trino 435 (the last that runs on Java 17): both give the same rows.
+"""Random row patterns, answered here and by Trino 435 (the last that runs on Java 17): both give the same
+rows.
 
-`PEER_CASES=2000 pytest tests/peers/test_trino.py` runs more of them. Two differences are left out, and counted:
+`PEER_CASES=2000 pytest tests/peers/test_trino.py` runs more of them. Two differences are left out, and
+counted:
 
-- `FIRST(B.v, 1)` with RUNNING semantics and ALL ROWS PER MATCH. SQL:2016 navigates among the rows mapped up to the
-  current row, so a later row gives NULL, here as in Oracle. Trino 435 looks past the current row; trinodb/trino#26981
-  reports that as a fault and trinodb/trino#27006 mends it in a later release. The generator asks for `FINAL FIRST(B.v, 1)` there.
-- A repetition of a part that may take no row (`(C?? D?)*`). Here, as in Perl and Python, a turn without a row is the
-  last. Trino's machine visits an instruction once per row: from the second turn on it drops such a turn and takes rows
-  that the first turn would not. The first test does not make these patterns. The second makes only these, and holds
-  the length of the match to that of Trino, Python and Perl wherever the three agree.
+- `FIRST(B.v, 1)` with RUNNING semantics and ALL ROWS PER MATCH. SQL:2016 navigates among the rows mapped up
+  to the current row, so a later row gives NULL, here as in Oracle. Trino 435 looks past the current row;
+  trinodb/trino#26981 reports that as a fault and trinodb/trino#27006 mends it in a later release. The
+  generator asks for `FINAL FIRST(B.v, 1)` there.
+- A repetition of a part that may take no row (`(C?? D?)*`). Here, as in Perl and Python, a turn without a row
+  is the last. Trino's machine visits an instruction once per row: from the second turn on it drops such a
+  turn and takes rows that the first turn would not. The first test does not make these patterns. The second
+  makes only these, and holds the length of the match to that of Trino, Python and Perl wherever the three
+  agree.
 """
 
 import os
@@ -109,8 +113,9 @@ def a_query(chance: random.Random) -> str:
     define = ", ".join(f"{name} AS {chance.choice(CONDITIONS).format(name)}" for name in "AB")
     it, other = (a_measure(chance, rows) for _ in range(2))
     return (
-        f"SELECT m.number, m.it, m.other FROM (VALUES {values}) AS t(id, kind, v) MATCH_RECOGNIZE (ORDER BY id MEASURES MATCH_NUMBER() AS number, "
-        f"{it} AS it, {other} AS other {rows} AFTER MATCH SKIP {skip} PATTERN ({pattern}) DEFINE {define}) AS m"
+        f"SELECT m.number, m.it, m.other FROM (VALUES {values}) AS t(id, kind, v) MATCH_RECOGNIZE (ORDER BY "
+        f"id MEASURES MATCH_NUMBER() AS number, {it} AS it, {other} AS other {rows} AFTER MATCH SKIP {skip} "
+        f"PATTERN ({pattern}) DEFINE {define}) AS m"
     )
 
 
@@ -145,7 +150,9 @@ DEFINED = {"A": "kind = 'a'", "B": "kind = 'b'", "C": "kind IN ('a', 'b')"}
 
 
 def an_empty_part(chance: random.Random, depth: int = 0) -> str:
-    """A repetition of A, B and C, mostly of parts that may take no row; small, as Python may take exponential time."""
+    """A repetition of A, B and C, mostly of parts that may take no row; small,
+    as Python may take exponential time.
+    """
     kind = chance.random()
     if depth > 1 or kind < 0.4:
         part = chance.choice("ABC")
@@ -188,8 +195,9 @@ def as_query(pattern: str, text: str) -> str:
     values = ", ".join(f"({number}, '{letter}')" for number, letter in enumerate(text))
     define = ", ".join(f"{name} AS {condition}" for name, condition in DEFINED.items() if name in pattern)
     return (
-        f"SELECT m.n FROM (VALUES {values}) AS t(id, kind) MATCH_RECOGNIZE (ORDER BY id MEASURES COUNT(*) AS n ONE ROW PER MATCH "
-        f"AFTER MATCH SKIP PAST LAST ROW PATTERN (^ ({pattern})) DEFINE {define}) AS m"
+        f"SELECT m.n FROM (VALUES {values}) AS t(id, kind) MATCH_RECOGNIZE (ORDER BY id MEASURES COUNT(*) "
+        "AS n ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW PATTERN (^ "
+        f"({pattern})) DEFINE {define}) AS m"
     )
 
 

@@ -19,7 +19,9 @@ from runners.commit_world import (
 
 
 def moves(world: World, rules: Rules, *, undisturbed: bool = False) -> Iterator[tuple[str, World]]:
-    """Every next world, and what led to it. `undisturbed`: nobody dies, nobody new comes, nothing is too slow."""
+    """Every next world, and what led to it.
+    `undisturbed`: nobody dies, nobody new comes, nothing is too slow.
+    """
     yield from _brokers(world, rules, undisturbed=undisturbed)
     for place in range(len(world.alive)):
         yield from _step(world, rules, place)
@@ -93,7 +95,9 @@ def _load(world: World, rules: Rules, place: int) -> Iterator[World]:
 
 
 def _plan(world: World, rules: Rules, place: int) -> Iterator[World]:
-    """A batch that was begun is repeated as it was; else one is cut. Spark refuses to write down a batch that somebody else has."""
+    """A batch that was begun is repeated as it was; else one is cut.
+    Spark refuses to write down a batch that somebody else has.
+    """
     process = world.alive[place]
     if process.planned is not None and process.planned[0] == process.batch and rules.has(Safeguard.PLAN):
         yield _goes_on(world, rules, place, end=process.planned[1])
@@ -149,7 +153,9 @@ def _kept(world: World, rules: Rules, checkpoint: Checkpoint) -> World:
 
 
 def _take_over(world: World, rules: Rules, place: int) -> Iterator[World]:
-    """A new epoch. With Kafka, transactions that older ones had open are aborted; those already decided are brought to their end."""
+    """A new epoch. With Kafka, transactions that older ones had open are aborted;
+    those already decided are brought to their end.
+    """
     log = world.log._replace(epoch=world.log.epoch + 1)
     if rules.has(Safeguard.FENCE):
         for epoch, status in log.pending:
@@ -184,7 +190,9 @@ def _number(world: World, rules: Rules) -> Number:
 
 
 def _look(world: World, rules: Rules, place: int) -> Iterator[World]:
-    """Barred, perhaps only for being slow: whose is the name? If nobody claimed it, he goes on; his transaction may be in after all."""
+    """Barred, perhaps only for being slow: whose is the name?
+    If nobody claimed it, he goes on; his transaction may be in after all.
+    """
     process, found = world.alive[place], _number(world, rules)
     action = process.says(process.doing if "claim" in process.doing else "mark")
     assert isinstance(action, Number)
@@ -293,7 +301,9 @@ def _brokers(world: World, rules: Rules, *, undisturbed: bool) -> Iterator[tuple
 def _mark(
     partition: tuple[Entry, ...], epoch: int, fate: Literal["in", "out"], *, keep: bool
 ) -> tuple[Entry, ...]:
-    """The partition knows of a transaction's fate. Whose an entry was no longer matters then; nor does one that is out, unless `keep`."""
+    """The partition knows of a transaction's fate.
+    Whose an entry was no longer matters then; nor does one that is out, unless `keep`.
+    """
     marked = (
         entry._replace(epoch=0, fate=fate) if entry.epoch == epoch and entry.fate == "open" else entry
         for entry in partition
@@ -312,7 +322,9 @@ def _settled(log: Log, epoch: int) -> Log:
 
 
 def _arrived(world: World, rules: Rules, sent: Sent, *, answered: bool) -> World:
-    """A request takes effect, or its sender is fenced. If the answer is lost, the sender retries and learns that it is fenced."""
+    """A request takes effect, or its sender is fenced.
+    If the answer is lost, the sender retries and learns that it is fenced.
+    """
     log = world.log
     sender = next(
         (place for place, process in enumerate(world.alive) if process.waits and process.epoch == sent.epoch),

@@ -1,9 +1,11 @@
 """The commit protocol as a small world of which every course of events can be tried.
 
-Incarnations of one run take events from a log, a batch at a time, and write results to a log, as `runners/commit.py`, `runners/local.py` and
-`runners/spark/` do it: the range of a batch is written down (`plan`), results and the batch's number are one transaction, then the state is stored.
-An incarnation may end between any two steps, and what it had sent may still arrive; its successor may begin while it is only slow. A result says
-which events it is made of and what the state before it was, so that what is lost, doubled or wrong can be read off the results.
+Incarnations of one run take events from a log, a batch at a time, and write results to a log, as
+`runners/commit.py`, `runners/local.py` and `runners/spark/` do it: the range of a batch is written down
+(`plan`), results and the batch's number are one transaction, then the state is stored. An incarnation may end
+between any two steps, and what it had sent may still arrive; its successor may begin while it is only slow. A
+result says which events it is made of and what the state before it was, so that what is lost, doubled or
+wrong can be read off the results.
 
 `Rules` says which runner and which log it is about, and which safeguards are left out.
 """
@@ -13,7 +15,9 @@ from enum import Enum, auto
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 CUTS = (1, 2)
-"""How many events a batch may take: the log grows as it likes, so a batch that is cut anew is not the same."""
+"""How many events a batch may take: the log grows as it likes,
+so a batch that is cut anew is not the same.
+"""
 
 
 class Safeguard(Enum):
@@ -40,7 +44,9 @@ class Safeguard(Enum):
     FENCE_FIRST = auto()
     """The number is read after taking over, not before."""
     ASK_AGAIN = auto()
-    """Who is barred while he takes over begins anew, and asks for the number again: his predecessor may have committed in between."""
+    """Who is barred while he takes over begins anew, and asks for the number again:
+    his predecessor may have committed in between.
+    """
     BEHIND = auto()
     """A log that knows less than the state is refused: it is not the one that the state belongs to."""
     AHEAD = auto()
@@ -93,7 +99,9 @@ Fate: TypeAlias = Literal["open", "in", "out"]
 
 
 class Result(NamedTuple):
-    """What a batch has to say: the events `[start, end)`, on top of a state that knows those before `base`."""
+    """What a batch has to say: the events `[start, end)`,
+    on top of a state that knows those before `base`.
+    """
 
     batch: int
     start: int
@@ -128,7 +136,9 @@ class Entry(NamedTuple):
 
 
 class Log(NamedTuple):
-    """Results, and numbers of batches: two partitions. `pending`: transactions by epoch, and what is becoming of them."""
+    """Results, and numbers of batches: two partitions.
+    `pending`: transactions by epoch, and what is becoming of them.
+    """
 
     epoch: int = 0
     results: tuple[Entry, ...] = ()
@@ -203,7 +213,9 @@ class World(NamedTuple):
 
 
 def visible(partition: tuple[Entry, ...]) -> list[Any]:
-    """Results or numbers, whatever the partition holds; what a consumer that reads committed records sees: nothing beyond the first open transaction."""
+    """Results or numbers, whatever the partition holds; what a consumer that reads committed records sees:
+    nothing beyond the first open transaction.
+    """
     seen = []
     for entry in partition:
         if entry.fate == "open":

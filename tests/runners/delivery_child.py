@@ -1,4 +1,6 @@
-"""A local run in a process of its own, whose results are delivered as asked: `python delivery_child.py LOG STATE DELIVERY...`, a job for each."""
+"""A local run in a process of its own, whose results are delivered as asked:
+`python delivery_child.py LOG STATE DELIVERY...`, a job for each.
+"""
 
 import sys
 

@@ -1,4 +1,6 @@
-"""A run whose job hangs, in a process of its own: `python hanging_child.py LOG STATE SECONDS RUNNER`. STATE.hangs is there once it does."""
+"""A run whose job hangs, in a process of its own: `python hanging_child.py LOG STATE SECONDS RUNNER`.
+STATE.hangs is there once it does.
+"""
 
 import sys
 import time

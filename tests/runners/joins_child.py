@@ -1,4 +1,6 @@
-"""A run of joins, a deduplication and a processor in a process of its own, to be killed: `python joins_child.py LOG STATE local|spark`."""
+"""A run of joins, a deduplication and a processor in a process of its own, to be killed:
+`python joins_child.py LOG STATE local|spark`.
+"""
 
 import sys
 from dataclasses import dataclass

@@ -23,7 +23,9 @@ SLOWINGS = mr.Topic("analytics.slowings", Slowing, key="vehicle_id", partitions=
 
 
 def jobs() -> list[mr.Job]:
-    """A regular pattern, of which rows are kept, and a relaxed one that looks back, of which partial matches are. No clock decides anything."""
+    """A regular pattern, of which rows are kept, and a relaxed one that looks back, of which partial matches
+    are. No clock decides anything.
+    """
     halved = pl.col("speed") * 2 < patterns.last("fast", "speed")
     slowing = mr.pattern("fast", pl.col("speed") > 12).followed_by("slow", halved).within("6s").skip_to_next()
     select = {"fast": patterns.last("fast", "speed"), "slow": patterns.last("slow", "speed")}

@@ -1,4 +1,6 @@
-"""Two jobs over one topic, of which one may come upon an event that its code cannot take; and as many events as are wanted."""
+"""Two jobs over one topic, of which one may come upon an event that its code cannot take;
+and as many events as are wanted.
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Changes that stored state survives, with the results that follow: another watermark, a longer lateness, an added aggregate."""
+"""Changes that stored state survives, with the results that follow: another watermark,
+a longer lateness, an added aggregate.
+"""
 
 import random
 from collections.abc import Callable, Sequence
@@ -213,7 +215,9 @@ ADDED = [
     *(("sum", *aggregate_change) for aggregate_change in WAYS),
     *((more, "sums that run along", how) for more in MORE if more != "sum" for how in TRIGGERS),
 ]
-"""Every way with a sum; every other aggregate, which may end the sums that ran along, with slices and with cells."""
+"""Every way with a sum; every other aggregate, which may end the sums that ran along,
+with slices and with cells.
+"""
 
 
 @pytest.mark.parametrize(("more", "window", "how"), ADDED)

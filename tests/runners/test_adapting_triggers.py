@@ -1,4 +1,6 @@
-"""Another trigger for windows whose state is kept in cells: what was shown is refined, and each row reaches its window once."""
+"""Another trigger for windows whose state is kept in cells: what was shown is refined,
+and each row reaches its window once.
+"""
 
 import random
 from itertools import pairwise

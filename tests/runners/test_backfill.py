@@ -1,4 +1,6 @@
-"""Batch is a bounded stream: a backfill gives the last words of the live run, byte for byte, and readers go over to it without a gap."""
+"""Batch is a bounded stream: a backfill gives the last words of the live run, byte for byte, and readers go
+over to it without a gap.
+"""
 
 import random
 from collections.abc import Iterator
@@ -36,7 +38,9 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def last_records(log: Log, topic: str) -> dict[tuple[Any, ...], bytes]:
-    """The last record of each sensor and window, but for when it was made, which pane it was and whether it came late."""
+    """The last record of each sensor and window, but for when it was made,
+    which pane it was and whether it came late.
+    """
     found: dict[tuple[Any, ...], bytes] = {}
     for partition, end in log.end_offsets(topic).items():
         records = log.read(topic, partition, 0, end)

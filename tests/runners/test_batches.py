@@ -1,4 +1,6 @@
-"""Which part of the log a batch takes: a partition that is far ahead waits, so that what it brings does not fill the memory."""
+"""Which part of the log a batch takes: a partition that is far ahead waits,
+so that what it brings does not fill the memory.
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The commit protocol, explored: every order in which incarnations can step, die, be too slow and be followed, up to three of each."""
+"""The commit protocol, explored: every order in which incarnations can step, die, be too slow and be
+followed, up to three of each.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -56,7 +58,9 @@ def _trace(came: dict[World, tuple[World, str] | None], world: World) -> Iterato
 
 
 def wrongs(world: World, rules: Rules) -> Iterator[str]:
-    """The faults of a world, for a reader of its results now, or after one more incarnation has run to its end."""
+    """The faults of a world, for a reader of its results now,
+    or after one more incarnation has run to its end.
+    """
     upto = 0
     for result in visible(world.log.results):
         if result.start != upto:
@@ -138,7 +142,9 @@ def test_two_owners_of_a_local_state_would_spoil_it(log: str) -> None:
 
 @pytest.mark.parametrize("log", ["embedded", "kafka"])
 def test_two_owners_of_a_state_of_sparks_are_noticed_and_spoil_nothing(log: str) -> None:
-    """Spark does not plan a batch twice; a late incarnation is refused by its own check, or fenced by the log."""
+    """Spark does not plan a batch twice; a late incarnation is refused by its
+    own check, or fenced by the log.
+    """
     assert set(found("spark", log, Safeguard.LOCK, mishaps=0, events=1).wrongs) == {"refused without reason"}
 
 

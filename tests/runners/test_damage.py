@@ -1,4 +1,6 @@
-"""Bytes that are not those that were written are never read as data: flipped bits in log, state and savepoints."""
+"""Bytes that are not those that were written are never read as data:
+flipped bits in log, state and savepoints.
+"""
 
 import json
 import random

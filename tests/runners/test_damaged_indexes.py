@@ -1,4 +1,6 @@
-"""Flipped bits in the indexes and small tables of the embedded log, in savepoints and in the quarantine: refused in one line, or harmless."""
+"""Flipped bits in the indexes and small tables of the embedded log, in savepoints and in the quarantine:
+refused in one line, or harmless.
+"""
 
 import random
 import shutil

@@ -1,4 +1,6 @@
-"""A field appended to a protobuf message, and to an Avro record: every operator goes on with its state, also out of a savepoint."""
+"""A field appended to a protobuf message, and to an Avro record:
+every operator goes on with its state, also out of a savepoint.
+"""
 
 import json
 from dataclasses import make_dataclass

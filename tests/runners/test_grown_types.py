@@ -1,4 +1,6 @@
-"""A field appended to an event type: rows that are kept have null in it, and every operator goes on with its state."""
+"""A field appended to an event type: rows that are kept have null in it,
+and every operator goes on with its state.
+"""
 
 import dataclasses
 import io
@@ -106,7 +108,8 @@ STREAMS: dict[str, Callable[[type], Stream]] = {
         rides(kind)
         .group_by("who")
         .match_recognize(
-            "ORDER BY event_time MEASURES A.n AS x, LAST(B.n) AS y PATTERN (A B{3}) WITHIN INTERVAL '1' MINUTE DEFINE B AS B.n > A.n"
+            "ORDER BY event_time MEASURES A.n AS x, LAST(B.n) AS y PATTERN (A B{3}) WITHIN INTERVAL '1' "
+            "MINUTE DEFINE B AS B.n > A.n"
         )
     ),
     "deduplication in order": lambda kind: (
@@ -155,7 +158,9 @@ def results(
     moved: bool = False,
     migrate: Any = None,
 ) -> list[tuple[Any, ...]]:
-    """What a job has written after rows of these types, each in a run of its own, in the state of the one before, or `moved` by a savepoint."""
+    """What a job has written after rows of these types, each in a run of its own, in the state of the one
+    before, or `moved` by a savepoint.
+    """
     log = open_log(f"embedded:{folder / 'log'}")
     settings = config.Settings().with_options(
         log_url=log.url, state_dir=folder / "state", run_max_events_per_batch=7

@@ -1,4 +1,6 @@
-"""A job that its own code stops is stopped alone: what is left of it, what the others do, and how it starts again."""
+"""A job that its own code stops is stopped alone: what is left of it,
+what the others do, and how it starts again.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +57,10 @@ def test_the_millionth_event_stops_one_job_and_not_the_other(log: Log, tmp_path:
     fill(log, 0, 1_200_000)
     with pytest.raises(
         JobQuarantined,
-        match=r"job bad was stopped by its own code in batch 2: ZeroDivisionError: number 999999 \(in map_batches",
+        match=(
+            "job bad was stopped by its own code in batch 2: ZeroDivisionError: number "
+            r"999999 \(in map_batches"
+        ),
     ):
         run(log, tmp_path / "both", good(), bad(999_999))
     assert written(log, GOOD) == alone(log, tmp_path)

@@ -1,4 +1,6 @@
-"""Joins, deduplications and processors survive kill -9: what they keep comes back, and no row is lost or shown twice."""
+"""Joins, deduplications and processors survive kill -9: what they keep comes back,
+and no row is lost or shown twice.
+"""
 
 import os
 import random

@@ -1,4 +1,6 @@
-"""A run that refuses more than a few percent of its rows says so, with the watermark that would have taken them."""
+"""A run that refuses more than a few percent of its rows says so,
+with the watermark that would have taken them.
+"""
 
 import logging
 from dataclasses import dataclass
@@ -56,9 +58,9 @@ def test_a_run_that_refuses_most_of_its_rows_says_how_many_and_which_watermark_w
     with caplog.at_level(logging.WARNING):
         run(tmp_path, counts("0s"), times)
     [message] = [record.getMessage() for record in caplog.records if "late" in record.getMessage()]
-    assert (
-        message
-        == "job counts: 98 of 101 rows (97.0 %) were late; watermarks.bounded('1m20s') would have taken 99% of them"
+    assert message == (
+        "job counts: 98 of 101 rows (97.0 %) were late; watermarks.bounded('1m20s') "
+        "would have taken 99% of them"
     )
 
 

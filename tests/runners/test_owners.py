@@ -44,7 +44,10 @@ def test_the_same_run_with_another_state_folder_is_refused_and_writes_nothing(
     for state, name in (("two", "run"), ("one", "other"), ("three", "other")):
         with pytest.raises(
             StateMismatch,
-            match=r"topic 'analytics\.good' is written by run 'run' with another state .*backfill.*--take-over",
+            match=(
+                r"topic 'analytics\.good' is written by run 'run' with another state "
+                ".*backfill.*--take-over"
+            ),
         ):
             run_local([good()], settings=settings(log, tmp_path / state, name), until_caught_up=True)
     assert written(log, GOOD) == before

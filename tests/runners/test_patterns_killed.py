@@ -1,4 +1,6 @@
-"""Matches survive kill -9: rows and partial matches kept between batches come back, and none is shown twice."""
+"""Matches survive kill -9: rows and partial matches kept between batches come
+back, and none is shown twice.
+"""
 
 import signal
 import subprocess
@@ -25,7 +27,9 @@ COLUMNS = ("vehicle_id", "window_start", "window_end")
 
 
 def positions() -> pl.DataFrame:
-    """Some minutes of a fleet, and long after them a report of every vehicle, which moves the watermark past all of it."""
+    """Some minutes of a fleet, and long after them a report of every vehicle,
+    which moves the watermark past all of it.
+    """
     made = events.make_positions(120, vehicles=60)
     later = made.unique("vehicle_id", keep="last", maintain_order=True).with_columns(
         pl.col("event_time", "ingestion_time") + 1_000_000, speed=pl.lit(5.0), acceleration=pl.lit(0.0)

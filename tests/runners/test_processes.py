@@ -15,7 +15,8 @@ pytestmark = pytest.mark.slow
 
 NESTED = """
 import subprocess, sys, time
-subprocess.Popen([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"], start_new_session=True)
+program = "import time; print('up', flush=True); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
 time.sleep(600)
 """
 

@@ -115,7 +115,8 @@ def test_the_first_rows_of_a_table_do_not_decide_what_the_others_may_be(tmp_path
 
 
 @pytest.mark.parametrize(("line", "column"), [
-    ("a,1,3.7,,,1000", "count"), ("a,1,,,,1000", "count"), ("a,x,2,,,1000", "level"), ("a,1,2,maybe,,1000", "open"),
+    ("a,1,3.7,,,1000", "count"), ("a,1,,,,1000", "count"), ("a,x,2,,,1000", "level"),
+    ("a,1,2,maybe,,1000", "open"),
     ("a,1,2,,noon,1000", "at"), ("a,1,2,,,2024-03-01", "event_time"), ("a,1,2,,,", "event_time"),
 ])  # fmt: skip
 def test_a_value_of_csv_that_does_not_fit_is_refused_by_its_column(

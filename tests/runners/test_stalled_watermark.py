@@ -75,7 +75,8 @@ def test_a_run_that_ends_without_a_result_says_what_its_windows_wait_for(
     standstill.close()
     [message] = warnings(caplog)
     assert message.startswith(
-        "no result yet of totals/aggregation-1: input.rides[2] is 12s behind the others, so windows wait for it"
+        "no result yet of totals/aggregation-1: input.rides[2] is 12s behind the "
+        "others, so windows wait for it"
     )
 
 

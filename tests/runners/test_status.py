@@ -118,7 +118,8 @@ def test_how_long_a_batch_took_is_unknown_when_another_process_had_begun_it(log:
 
 def test_a_watermark_is_unknown_while_one_operator_has_none() -> None:
     status = Status(
-        at=0, batch=0, jobs=["a", "b"], read=0, results={}, lag={}, took_ms=None, latency={}, reads={}, writes={},
+        at=0, batch=0, jobs=["a", "b"], read=0, results={}, lag={}, took_ms=None, latency={}, reads={},
+        writes={},
         watermarks={"a/one": 5, "a/two": 3, "b/one": None, "ab/one": 1},
     )  # fmt: skip
     assert [status.watermark_of(job) for job in ("a", "b", "ab", "c")] == [3, None, 1, None]

@@ -1,4 +1,6 @@
-"""Results that cannot be written, panics and `sys.exit()`: each is a failure of its job, and the job beside it goes on."""
+"""Results that cannot be written, panics and `sys.exit()`: each is a failure of its job,
+and the job beside it goes on.
+"""
 
 import sys
 from collections.abc import Callable

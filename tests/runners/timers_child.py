@@ -1,4 +1,6 @@
-"""A run whose timers are counted, in a process of its own, to be killed: `python timers_child.py LOG STATE local|spark`."""
+"""A run whose timers are counted, in a process of its own, to be killed:
+`python timers_child.py LOG STATE local|spark`.
+"""
 
 import sys
 from dataclasses import dataclass

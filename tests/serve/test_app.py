@@ -107,8 +107,10 @@ def test_views_are_listed(log: Log, running: Running) -> None:
 
 def status(at: int, batch: int, **changes: object) -> Status:
     message: dict[str, object] = {
-        "at": at, "batch": batch, "jobs": [LAYER], "read": 500, "results": {CELL_COUNTS.name: 40}, "lag": {"input.vehicle-positions": 12},
-        "watermarks": {f"{LAYER}/a": T0 + 9, f"{LAYER}/b": T0 + 7}, "took_ms": 80, "latency": {CELL_COUNTS.name: 1_100 + batch},
+        "at": at, "batch": batch, "jobs": [LAYER], "read": 500, "results": {CELL_COUNTS.name: 40},
+        "lag": {"input.vehicle-positions": 12},
+        "watermarks": {f"{LAYER}/a": T0 + 9, f"{LAYER}/b": T0 + 7}, "took_ms": 80,
+        "latency": {CELL_COUNTS.name: 1_100 + batch},
         "reads": {LAYER: ["input.vehicle-positions"]}, "writes": {LAYER: [CELL_COUNTS.name]},
     }  # fmt: skip
     return Status(**{**message, **changes})  # type: ignore[arg-type]
@@ -127,7 +129,8 @@ def test_jobs_are_as_their_runs_say(log: Log, running: Running) -> None:
     wait_until(lambda: len(running.json("/api/jobs")["jobs"]) == 1)
     (job,) = running.json("/api/jobs")["jobs"]
     assert job == {
-        "job": LAYER, "run": "night", "writes": [CELL_COUNTS.name], "watermark": T0 + 7, "lag_events": 12, "events_per_s": 1000.0, "results_per_s": 80.0,
+        "job": LAYER, "run": "night", "writes": [CELL_COUNTS.name], "watermark": T0 + 7, "lag_events": 12,
+        "events_per_s": 1000.0, "results_per_s": 80.0,
         "latency_ms": 1_102, "batch": 4, "batch_ms": 80, "last_batch_at": now, "quarantined": "why",
         "held_back": {"topic": "input.vehicle-positions", "partition": 3, "behind_ms": 12_000},
     }  # fmt: skip

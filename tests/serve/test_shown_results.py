@@ -1,4 +1,6 @@
-"""Which results a view shows: those of one window, or the newest of each key. An oracle in plain Python reads the same results."""
+"""Which results a view shows: those of one window, or the newest of each key.
+An oracle in plain Python reads the same results.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +38,9 @@ def holding(rows: Rows, key: str) -> dict[tuple[Any, int, int], tuple[int, dict[
 
 
 def one_window(rows: Rows, key: str = "geocell") -> dict[Any, dict[str, Any]]:
-    """The results of the newest window with a pane that is not early; before there is one, of the oldest window."""
+    """The results of the newest window with a pane that is not early;
+    before there is one, of the oldest window.
+    """
     complete = [row["window_end"] for row in rows if row["timing"] != "early"]
     end = max(complete) if complete else min((row["window_end"] for row in rows), default=None)
     return {of: row for (of, _, window_end), (_, row) in holding(rows, key).items() if window_end == end}
@@ -126,7 +130,9 @@ def test_what_is_shown_is_what_the_log_says(shows: Any, given_batches: list[list
 
 
 def moving(vehicles: int, seconds: int) -> pl.DataFrame:
-    """Vehicles that report each second on their way north; every seventh report of some comes late, and some vehicles end early."""
+    """Vehicles that report each second on their way north; every seventh report of some comes late,
+    and some vehicles end early.
+    """
     rows: Rows = [
         {
             "vehicle_id": f"v{n}",

@@ -1,4 +1,6 @@
-"""A viewer that does not keep up costs little, disturbs nobody, and is shown the newest state when it is back."""
+"""A viewer that does not keep up costs little, disturbs nobody,
+and is shown the newest state when it is back.
+"""
 
 import base64
 import json
@@ -35,8 +37,8 @@ class Stalled:
         self.socket.connect(("127.0.0.1", port))
         key = base64.b64encode(os.urandom(16)).decode()
         self.socket.sendall(
-            f"GET /api/live HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+            f"GET /api/live HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: "
+            f"Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
         )
         headers = b""
         while not headers.endswith(b"\r\n\r\n"):

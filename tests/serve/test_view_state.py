@@ -1,4 +1,6 @@
-"""The state of a view: which results it shows, and which tiles change, with late, withdrawn and outdated results."""
+"""The state of a view: which results it shows, and which tiles change, with late,
+withdrawn and outdated results.
+"""
 
 from dataclasses import replace
 

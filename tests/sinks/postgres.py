@@ -25,7 +25,9 @@ def missing() -> str | None:
 
 @contextmanager
 def running(folder: Path, port: int | None = None) -> Iterator[str]:
-    """A server that listens on a socket in the folder, and on a port of this machine if one is given; its address."""
+    """A server that listens on a socket in the folder,
+    and on a port of this machine if one is given; its address.
+    """
     where = programs()
     assert where is not None
     folder.mkdir(mode=0o700)

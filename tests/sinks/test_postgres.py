@@ -50,7 +50,10 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def held(database: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
-    query = "SELECT sensor, window_start, window_end, value FROM totals WHERE NOT withdrawn ORDER BY window_end, window_start, sensor"
+    query = (
+        "SELECT sensor, window_start, window_end, value FROM totals WHERE NOT withdrawn ORDER BY "
+        "window_end, window_start, sensor"
+    )
     return database.execute(query).fetchall()
 
 
@@ -152,7 +155,9 @@ def test_what_is_no_table_is_refused() -> None:
 def test_rows_that_the_table_cannot_take_are_set_aside_and_the_others_are_written(
     server: str, database: psycopg.Connection[Any], log: Log, tmp_path: Path
 ) -> None:
-    """A NUL in a text, a row without a pane and an unreadable record, among good rows: none of them stops the sink."""
+    """A NUL in a text, a row without a pane and an unreadable record, among good rows:
+    none of them stops the sink.
+    """
     run(log, tmp_path, 0, 300)
     good = len(last_words(shown(log)))
     pane = {

@@ -193,7 +193,9 @@ def counted(window: windows.WindowFn) -> mr.Job:
 
 
 class Shifts(windows.WindowFn):
-    """A user's own: eight hours from six in the morning, as long as anybody works; those that overlap are one."""
+    """A user's own: eight hours from six in the morning, as long as anybody works;
+    those that overlap are one.
+    """
 
     merging = True
 

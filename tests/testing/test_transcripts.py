@@ -1,4 +1,6 @@
-"""Our own transcripts run on the model and on the engine, and the runner says plainly what is wrong with a transcript."""
+"""Our own transcripts run on the model and on the engine,
+and the runner says plainly what is wrong with a transcript.
+"""
 
 from pathlib import Path
 from typing import Literal

@@ -21,8 +21,10 @@ def test_topics_are_partitioned_by_what_jobs_ask_for() -> None:
 
 def test_field_numbers_stay_as_they_were_stored() -> None:
     assert {field.name: field.number for field in VehiclePosition.DESCRIPTOR.fields} == {
-        "vehicle_id": 1, "operator": 2, "latitude": 3, "longitude": 4, "heading": 5, "speed": 6, "acceleration": 7, "delay": 8,
-        "odometer": 9, "doors_open": 10, "route": 11, "direction": 12, "trip_day": 13, "trip_start": 14, "stop": 15, "next_stop": 16,
+        "vehicle_id": 1, "operator": 2, "latitude": 3, "longitude": 4, "heading": 5, "speed": 6,
+        "acceleration": 7, "delay": 8,
+        "odometer": 9, "doors_open": 10, "route": 11, "direction": 12, "trip_day": 13, "trip_start": 14,
+        "stop": 15, "next_stop": 16,
     }  # fmt: skip
     assert {field.name: field.number for field in CellCount.DESCRIPTOR.fields} == {"geocell": 1, "count": 2}
 

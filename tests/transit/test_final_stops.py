@@ -1,4 +1,6 @@
-"""Where routes end: from GTFS files, and from a service that is asked over HTTP; a job hears the same from both."""
+"""Where routes end: from GTFS files, and from a service that is asked over HTTP;
+a job hears the same from both.
+"""
 
 import json
 import threading

@@ -1,4 +1,5 @@
-"""Every public name, as a user writes it. `test_types.py` checks it from the outside, as a user of the installed package does.
+"""Every public name, as a user writes it. `test_types.py` checks it from the outside, as a user of the
+installed package does.
 
 `assert_type` pins the type of a result, and mypy refuses every expression of type Any.
 """

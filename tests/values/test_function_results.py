@@ -25,10 +25,13 @@ STAMP = pl.Datetime("ms", "UTC")
 
 
 @pytest.mark.parametrize(("value", "dtype", "made"), [
-    (3, pl.Int64(), 3), (3.0, pl.Int64(), 3), ("3", pl.Int64(), 3), (Decimal(3), pl.Int8(), 3), (np.int64(3), pl.Int64(), 3),
+    (3, pl.Int64(), 3), (3.0, pl.Int64(), 3), ("3", pl.Int64(), 3), (Decimal(3), pl.Int8(), 3),
+    (np.int64(3), pl.Int64(), 3),
     (-128, pl.Int8(), -128), (2**64 - 1, pl.UInt64(), 2**64 - 1), (None, pl.Int64(), None),
-    (3, pl.Float64(), 3.0), (Decimal("1.5"), pl.Float64(), 1.5), (1, pl.Boolean(), True), (7, pl.String(), "7"),
-    (AT, STAMP, datetime(2024, 3, 1, 12, 0, 0, 123_000, UTC)), (1_000, STAMP, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)),
+    (3, pl.Float64(), 3.0), (Decimal("1.5"), pl.Float64(), 1.5), (1, pl.Boolean(), True),
+    (7, pl.String(), "7"),
+    (AT, STAMP, datetime(2024, 3, 1, 12, 0, 0, 123_000, UTC)),
+    (1_000, STAMP, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)),
     (AT.replace(tzinfo=timezone(timedelta(hours=2))), STAMP, datetime(2024, 3, 1, 10, 0, 0, 123_000, UTC)),
     (date(2024, 3, 1), STAMP, datetime(2024, 3, 1, tzinfo=UTC)), ([1.0, 2], pl.List(pl.Int64()), [1, 2]),
     ({"a": 1.0, "b": 9}, pl.Struct({"a": pl.Int64()}), {"a": 1}),
@@ -39,9 +42,12 @@ def test_a_conversion_that_keeps_the_value_is_allowed(value: Any, dtype: pl.Data
 
 
 @pytest.mark.parametrize(("value", "dtype"), [
-    (3.7, pl.Int64()), ("3.7", pl.Int64()), (2**63, pl.Int64()), (-1, pl.UInt8()), (128, pl.Int8()), (float("nan"), pl.Int64()),
-    (Decimal("1.5"), pl.Int64()), (1e300, pl.Float32()), ("x", pl.Float64()), (2, pl.Boolean()), ("2024-03-01T12:00:00", STAMP),
-    (1.5, STAMP), ([1.5], pl.List(pl.Int64())), (["a"], pl.String()), (True, pl.String()), (b"a", pl.String()), ({"a": 1.5}, pl.Struct({"a": pl.Int64()})),
+    (3.7, pl.Int64()), ("3.7", pl.Int64()), (2**63, pl.Int64()), (-1, pl.UInt8()), (128, pl.Int8()),
+    (float("nan"), pl.Int64()),
+    (Decimal("1.5"), pl.Int64()), (1e300, pl.Float32()), ("x", pl.Float64()), (2, pl.Boolean()),
+    ("2024-03-01T12:00:00", STAMP),
+    (1.5, STAMP), ([1.5], pl.List(pl.Int64())), (["a"], pl.String()), (True, pl.String()),
+    (b"a", pl.String()), ({"a": 1.5}, pl.Struct({"a": pl.Int64()})),
 ])  # fmt: skip
 def test_a_conversion_that_loses_value_is_refused_with_column_and_value(
     value: Any, dtype: pl.DataType
@@ -226,7 +232,8 @@ def test_nested_and_32_bit_values_that_a_processor_emits_are_exact(port: str) ->
 
 @pytest.mark.parametrize("port", ["out", "aside"])
 @pytest.mark.parametrize(("column", "value"), [
-    ("share", 1e300), ("share", "x"), ("part", {"size": 3.7}), ("part", {"size": 2**63}), ("parts", [{"size": 1}, {"size": 0.5}]), ("part", {"size": 1, "at": "noon"}),
+    ("share", 1e300), ("share", "x"), ("part", {"size": 3.7}), ("part", {"size": 2**63}),
+    ("parts", [{"size": 1}, {"size": 0.5}]), ("part", {"size": 1, "at": "noon"}),
 ])  # fmt: skip
 def test_a_value_that_a_processor_emits_and_that_would_lose_is_refused_with_its_column(
     port: str, column: str, value: Any
@@ -236,7 +243,8 @@ def test_a_value_that_a_processor_emits_and_that_would_lose_is_refused_with_its_
 
 
 @pytest.mark.parametrize("made", [
-    pl.col("at"), pl.col("at").dt.cast_time_unit("us"), pl.col("at").dt.date(), pl.col("event_time") / 2, pl.col("size").cast(pl.Int32),
+    pl.col("at"), pl.col("at").dt.cast_time_unit("us"), pl.col("at").dt.date(), pl.col("event_time") / 2,
+    pl.col("size").cast(pl.Int32),
 ])  # fmt: skip
 def test_an_event_time_that_is_not_in_whole_milliseconds_is_refused_where_the_job_is_defined(
     made: pl.Expr,

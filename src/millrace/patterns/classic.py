@@ -55,8 +55,8 @@ def any_of(keyed: Keyed, **conditions: pl.Expr) -> Stream:
 
 
 def compare(keyed: Keyed, condition: pl.Expr, **values: Reduction) -> Stream:
-    """The keys whose aggregates in a window fulfil a condition: `compare(keyed, pl.col("mean") > 2 *
-    pl.col("low"), mean=…, low=…)`.
+    """The keys whose aggregates in a window fulfil a condition:
+    `compare(keyed, pl.col("mean") > 2 * pl.col("low"), mean=…, low=…)`.
     """
     return keyed.aggregate(**values).filter(condition)
 

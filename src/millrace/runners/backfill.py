@@ -65,9 +65,9 @@ def backfill(
     """Recomputes a job's results into `<topic>.<version>`, at full speed; then, unless `switch` is false,
     readers are pointed there.
 
-    Over what the log holds: the run is called `<job>.<version>`, and `run(versioned(job, version),
-    run_name=...)` continues it. Or over `events`, frames or files by topic, to their end; then nothing is
-    left to continue, and a version that already holds results is refused.
+    Over what the log holds: the run is called `<job>.<version>`, and
+    `run(versioned(job, version), run_name=...)` continues it. Or over `events`, frames or files by topic, to
+    their end; then nothing is left to continue, and a version that already holds results is refused.
     """
     from millrace.config import Settings, load
 

@@ -131,9 +131,9 @@ def run_local(
     """Runs jobs over the log until Ctrl-C or SIGTERM, or until they have read what the log holds now.
 
     Exactly once, like the Spark runner: a batch's range and clock are written down before it runs, its
-    results carry its number, and its state is stored last. When stopped, it finishes the batch at hand and raises
-    KeyboardInterrupt. A job whose own code raises is stopped alone; `JobQuarantined` reports it at the end.
-    Such jobs stay out of later runs until they are named in `retry`.
+    results carry its number, and its state is stored last. When stopped, it finishes the batch at hand and
+    raises KeyboardInterrupt. A job whose own code raises is stopped alone; `JobQuarantined` reports it at the
+    end. Such jobs stay out of later runs until they are named in `retry`.
 
     `state_changes`: jobs whose state is dropped or migrated; `restore`: a savepoint from which a new state
     folder starts; `take_over`: topics that another state writes become this one's.

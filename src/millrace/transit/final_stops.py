@@ -102,8 +102,8 @@ def _read_table(path: Path, columns: list[str]) -> pl.DataFrame:
 
 
 class FinalStopService:
-    """Final stops from a service: `GET` of the URL answers `{"final_stop": …, "stop_latitude": …,
-    "stop_longitude": …}`, or 404 for an unknown route.
+    """Final stops from a service: `GET` of the URL answers
+    `{"final_stop": …, "stop_latitude": …, "stop_longitude": …}`, or 404 for an unknown route.
     """
 
     def __init__(self, url: str) -> None:

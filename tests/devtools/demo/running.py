@@ -1,4 +1,6 @@
-"""A demo in a process of its own, watched as a user would: by what it says, what the server answers and which processes there are."""
+"""A demo in a process of its own, watched as a user would: by what it says,
+what the server answers and which processes there are.
+"""
 
 from __future__ import annotations
 

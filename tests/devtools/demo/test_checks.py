@@ -70,6 +70,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: Capture) -> Non
     (tmp_path / "file").touch()
     stderr = refusal(capsys, tmp_path / "file", "--on", "local", "--no-browser")
     assert (
-        f"the demo cannot write to its folder {tmp_path / 'file' / 'local'} (Not a directory); name another: --folder DIR"
-        in stderr
-    )
+        f"the demo cannot write to its folder {tmp_path / 'file' / 'local'} (Not a directory); name "
+        "another: --folder DIR"
+    ) in stderr

@@ -1,4 +1,6 @@
-"""The wheel is all that a user needs: installed where nothing else is, far from the repository, it shows the map."""
+"""The wheel is all that a user needs: installed where nothing else is,
+far from the repository, it shows the map.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ UV = shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The Python of an empty environment with the wheel and what it asks for, in the versions of the lock; more than a gigabyte, gone afterwards."""
+    """The Python of an empty environment with the wheel and what it asks for, in the versions of the lock;
+    more than a gigabyte, gone afterwards.
+    """
     place = tmp_path_factory.mktemp("wheel")
     run("make", "--no-print-directory", "wheel", f"ARGS=-d {place / 'dist'}", cwd=ROOT)
     [wheel] = (place / "dist").glob("*.whl")

@@ -1,4 +1,6 @@
-"""Three aggregations in a row come to what a batch over all rows comes to, whatever panes went before: early, late, taken back."""
+"""Three aggregations in a row come to what a batch over all rows comes to,
+whatever panes went before: early, late, taken back.
+"""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -36,7 +38,9 @@ WINDOWS = [windows.fixed(10), windows.sliding(10, every=4), windows.sessions(5),
 
 
 def chain(window: WindowFn, trigger: triggers.Trigger) -> mr.Job:
-    """The sum per key; how many keys have a sum with the same rest by 3; how many rests have that many keys."""
+    """The sum per key; how many keys have a sum with the same rest by 3;
+    how many rests have that many keys.
+    """
     rows = mr.read(READINGS).window(
         window, trigger=trigger, lateness="1h", accumulation="retracting", closing="if_new"
     )
@@ -62,7 +66,14 @@ def recomputed(window: WindowFn, rows: list[Row]) -> Counter[Any]:
 def check(data: st.DataObject) -> None:
     window = data.draw(st.sampled_from(WINDOWS))
     finishing = data.draw(any_trigger(1))
-    trigger = data.draw(st.sampled_from([triggers.repeatedly(finishing), triggers.at_watermark(early=finishing), triggers.at_watermark(late=triggers.repeatedly(finishing))]))  # fmt: skip
+    trigger = data.draw(
+        st.sampled_from(
+            [
+                triggers.repeatedly(finishing), triggers.at_watermark(early=finishing),
+                triggers.at_watermark(late=triggers.repeatedly(finishing)),
+            ]
+        )
+    )  # fmt: skip
     script = testing.Script(chain(window, trigger))
     rows: list[Row] = []
     standing: Counter[Any] = Counter()

@@ -1,4 +1,6 @@
-"""Copies of rows are removed, whatever arrives late, out of order, in other cuts or after a restart; engine and model agree at every step."""
+"""Copies of rows are removed, whatever arrives late, out of order, in other cuts or after a restart; engine
+and model agree at every step.
+"""
 
 import random
 from collections import Counter

@@ -1,4 +1,6 @@
-"""The panes that leave a job when they replace others, and the net changes of rows that are shown one by one."""
+"""The panes that leave a job when they replace others,
+and the net changes of rows that are shown one by one.
+"""
 
 from typing import Any
 

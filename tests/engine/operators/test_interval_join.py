@@ -1,4 +1,6 @@
-"""Interval joins: rows whose times are not far apart; what they show and when, and that the engine does as the model and a batch join do."""
+"""Interval joins: rows whose times are not far apart; what they show and when, and that the engine does as
+the model and a batch join do.
+"""
 
 import random
 from collections import Counter
@@ -161,7 +163,8 @@ def test_what_was_shown_is_what_a_batch_join_in_duckdb_says(how: JoinType) -> No
             db.register(name, frame.to_arrow())
         answer = db.execute(f"""
             SELECT coalesce(o.user, p.payer), o.item, p.amount
-            FROM orders o {how} JOIN payments p ON o.user = p.payer AND p.at - o.at >= -5 AND p.at - o.at < 10""").fetchall()
+            FROM orders o {how} JOIN payments p
+            ON o.user = p.payer AND p.at - o.at >= -5 AND p.at - o.at < 10""").fetchall()
     assert changes == Counter(answer)
 
 

@@ -1,4 +1,6 @@
-"""Patterns as operators of jobs: engine and model agree at every step, whatever arrives late, out of order or after a restart."""
+"""Patterns as operators of jobs: engine and model agree at every step, whatever arrives late,
+out of order or after a restart.
+"""
 
 import random
 from collections import Counter
@@ -134,7 +136,9 @@ def test_timeouts_are_a_second_output() -> None:
 
 
 def test_a_match_is_shown_as_soon_as_no_earlier_beginning_can_rule_it_out() -> None:
-    """The first a might still match and rule out the second; at 4 the c ends it, and nothing else happens then."""
+    """The first a might still match and rule out the second; at 4 the c ends it,
+    and nothing else happens then.
+    """
     value, first_value = pl.col("value"), patterns.first("a", "value")
     pattern = (
         mr.pattern("a", A)

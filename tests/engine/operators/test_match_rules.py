@@ -1,4 +1,6 @@
-"""Rules that change while a job runs: ordered among the rows by event time, each by itself, whatever is cut."""
+"""Rules that change while a job runs: ordered among the rows by event time,
+each by itself, whatever is cut.
+"""
 
 import json
 import random

@@ -52,7 +52,9 @@ def test_the_latest_of_rows_in_any_order_is_that_of_the_greatest_time_then_sourc
 
 
 def test_a_value_that_was_refused_by_some_windows_does_not_stand_before_one_that_was_not() -> None:
-    """A partition that is ahead brings a row that its own first windows refuse, though those have not fired yet; one after it, from another, they take."""
+    """A partition that is ahead brings a row that its own first windows refuse, though those have not fired
+    yet; one after it, from another, they take.
+    """
 
     def place(partition: int, offset: int, at: int, cell: int, vehicle: str = "a") -> SourceEvent:
         return SourceEvent(PLACES.name, partition, offset, at, at, {"vehicle": vehicle, "cell": cell})

@@ -1,4 +1,6 @@
-"""Processors: state, timers, alarms, side outputs and broadcast rows; engine and model agree at every step, in any cuts and after restarts."""
+"""Processors: state, timers, alarms, side outputs and broadcast rows; engine and model agree at every step,
+in any cuts and after restarts.
+"""
 
 import random
 from collections import Counter

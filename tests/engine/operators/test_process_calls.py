@@ -1,4 +1,6 @@
-"""In which order a processor is called: rows and timers by event time, a row before the timers of its time."""
+"""In which order a processor is called: rows and timers by event time,
+a row before the timers of its time.
+"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,4 +1,6 @@
-"""Values of a processor that are changed in place: each key has its own, emitted rows keep theirs, shared ones stay."""
+"""Values of a processor that are changed in place: each key has its own,
+emitted rows keep theirs, shared ones stay.
+"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,4 +1,6 @@
-"""Windows that share very much: sums that run along give what slices would, also where a number cannot be taken out of a sum again."""
+"""Windows that share very much: sums that run along give what slices would, also where a number cannot be
+taken out of a sum again.
+"""
 
 import math
 from dataclasses import dataclass
@@ -53,7 +55,9 @@ def test_sums_run_along_where_a_slice_is_in_many_windows() -> None:
 
 
 def play(on: testing.On) -> list[list[Any]]:
-    """Rows in order, out of order, late, infinite, and some that leave with the first or last window of a step; a long silence; restarts."""
+    """Rows in order, out of order, late, infinite, and some that leave with the first or last window of a
+    step; a long silence; restarts.
+    """
     script = testing.Script(job(lateness=20, accumulation="retracting"), on=on)
     seen = []
     steps: list[tuple[list[tuple[str, float, int, int]], int]] = [

@@ -1,4 +1,6 @@
-"""The life of a cell: early, on time, late, and then no more; and sessions that take back what they showed before they grew."""
+"""The life of a cell: early, on time, late, and then no more;
+and sessions that take back what they showed before they grew.
+"""
 
 from dataclasses import dataclass
 

@@ -75,7 +75,10 @@ def test_a_message_reaches_everybody_once_though_followers_go_in_circles(
 
 def test_a_loop_that_nothing_ends_is_refused_with_the_advice(example: dict[str, Any]) -> None:
     rows, messages = mr.read(example["MESSAGES"]), example["MESSAGES"]
-    message = r"loop\.messages → loop\.messages: .* for ever; end the loop with mr\.feed_back\(rows, topic, rounds=N\)"
+    message = (
+        r"loop\.messages → loop\.messages: .* for ever; end the loop with "
+        r"mr\.feed_back\(rows, topic, rounds=N\)"
+    )
     with pytest.raises(DefinitionError, match=message):
         Plan.of([mr.Job("around", rows.filter(pl.col("round") < 3).write(messages))], slots=1)
     between = mr.Topic("between", messages.type)

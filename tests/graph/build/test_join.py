@@ -1,4 +1,6 @@
-"""Joins within windows: what they show, what they take back, and that the engine does as the model and a batch join do."""
+"""Joins within windows: what they show, what they take back,
+and that the engine does as the model and a batch join do.
+"""
 
 import random
 from collections import Counter
@@ -27,7 +29,9 @@ from test_engine_against_model import hold_batch
 
 
 def check_every_batch(data: st.DataObject, *, anyhow: bool) -> None:
-    """One random run on both, batch by batch; half of them with limits so low that state is merged all the time."""
+    """One random run on both, batch by batch;
+    half of them with limits so low that state is merged all the time.
+    """
     jobs = data.draw(joins(anyhow=anyhow))
     engine = OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 1, 2, 5])))
     model = OnModel(jobs.jobs, jobs.partitions)

@@ -1,4 +1,6 @@
-"""Lines are decoded by a type made from the topic: what does not fit is a dead letter that names its column."""
+"""Lines are decoded by a type made from the topic:
+what does not fit is a dead letter that names its column.
+"""
 
 import io
 import os
@@ -63,7 +65,10 @@ def read(
 
 
 def test_nested_values_are_taken(tmp_path: Path) -> None:
-    line = b'{"id": "a", "place": {"lat": 1, "name": null, "more": 2}, "tags": [1, 2.0], "open": true, "at": "2024-03-01T12:00:00Z", "raw": "x"}'
+    line = (
+        b'{"id": "a", "place": {"lat": 1, "name": null, "more": 2}, "tags": [1, 2.0], "open": true, '
+        b'"at": "2024-03-01T12:00:00Z", "raw": "x"}'
+    )
     rows, rejects = read(tmp_path / "r.jsonl", line)
     assert rejects == []
     assert rows[0]["place"] == {"lat": 1.0, "name": None}

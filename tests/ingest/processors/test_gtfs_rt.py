@@ -1,4 +1,6 @@
-"""GTFS Realtime: vehicles are understood as protobuf and as GeoJSON, and one that is not leaves the others alone."""
+"""GTFS Realtime: vehicles are understood as protobuf and as GeoJSON,
+and one that is not leaves the others alone.
+"""
 
 import copy
 import json
@@ -51,15 +53,19 @@ FEATURE: dict[str, Any] = {
     "id": 56,
     "geometry": {"type": "Point", "coordinates": [23.75, 61.5]},
     "properties": {
-        "timestamp": 1600657200, "bearing": 90, "speed": 12.5, "route_id": "8", "direction_id": 1, "start_date": "20200921",
+        "timestamp": 1600657200, "bearing": 90, "speed": 12.5, "route_id": "8", "direction_id": 1,
+        "start_date": "20200921",
         "start_time": "05:47:00", "stop_id": "0825", "current_status": "IN_TRANSIT_TO",
     },
 }  # fmt: skip
 
 EXPECTED = {
-    "vehicle_id": "tampere/56", "operator": "tampere", "latitude": 61.5, "longitude": 23.75, "heading": 90.0, "speed": 12.5,
-    "acceleration": None, "delay": None, "odometer": None, "doors_open": None, "route": "8", "direction": 2, "trip_day": "2020-09-21",
-    "trip_start": "05:47", "stop": None, "next_stop": "0825", "event_time": 1600657200000, "ingestion_time": RECEIVED,
+    "vehicle_id": "tampere/56", "operator": "tampere", "latitude": 61.5, "longitude": 23.75, "heading": 90.0,
+    "speed": 12.5,
+    "acceleration": None, "delay": None, "odometer": None, "doors_open": None, "route": "8", "direction": 2,
+    "trip_day": "2020-09-21",
+    "trip_start": "05:47", "stop": None, "next_stop": "0825", "event_time": 1600657200000,
+    "ingestion_time": RECEIVED,
 }  # fmt: skip
 
 
@@ -128,7 +134,11 @@ def test_the_time_of_the_feed_stands_in_and_no_feed_name_means_no_operator() -> 
     (HEADER + vehicle(place=field(1, float("nan")) + field(2, 1.0)), "impossible position"),
     (HEADER + vehicle(place=field(1, 1.0) + field(2, 1.0) + field(5, float("inf"))), "wrong speed"),
     (HEADER + vehicle(time=field(5, 2**63)), "impossible event time"),
-    (HEADER + vehicle("\udcff".encode(errors="surrogateescape").decode("latin-1")) + b"\x12\x03\x0a\x01\xff", "malformed"),
+    (
+        HEADER + vehicle("\udcff".encode(errors="surrogateescape").decode("latin-1"))
+        + b"\x12\x03\x0a\x01\xff",
+        "malformed",
+    ),
 ])  # fmt: skip
 def test_what_cannot_be_understood_is_rejected_with_one_of_a_few_reasons(payload: bytes, reason: str) -> None:
     done = many(payload, HEADER + vehicle())

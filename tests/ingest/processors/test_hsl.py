@@ -18,8 +18,10 @@ from millrace.transit import POSITIONS
 
 TOPIC = "/hfp/v2/journey/ongoing/vp/tram/0040/00456/1006/1/Arabia/05:47/1111428/5/60;24/19/75/80"
 VP: dict[str, Any] = {
-    "desi": "6", "dir": "1", "oper": 40, "veh": 456, "tst": "2020-09-21T03:00:00.963Z", "tsi": 1600657200, "spd": 0.57, "hdg": 339,
-    "lat": 60.178041, "long": 24.950185, "acc": 0.56, "dl": -8, "odo": 2653, "drst": 0, "oday": "2020-09-21", "jrn": 16, "line": 34,
+    "desi": "6", "dir": "1", "oper": 40, "veh": 456, "tst": "2020-09-21T03:00:00.963Z", "tsi": 1600657200,
+    "spd": 0.57, "hdg": 339,
+    "lat": 60.178041, "long": 24.950185, "acc": 0.56, "dl": -8, "odo": 2653, "drst": 0, "oday": "2020-09-21",
+    "jrn": 16, "line": 34,
     "start": "05:47", "loc": "GPS", "stop": None, "route": "1006", "occu": 0,
 }  # fmt: skip
 RECEIVED = 1600657201148
@@ -63,8 +65,10 @@ def test_a_vehicle_position_says_what_the_message_says() -> None:
     assert event is not None
     assert (event.topic, event.event_time) == (POSITIONS, 1600657200963)
     assert event.details == {
-        "vehicle_id": "40/456", "operator": "40", "latitude": 60.178041, "longitude": 24.950185, "heading": 339.0, "speed": 0.57,
-        "acceleration": 0.56, "delay": 8, "odometer": 2653.0, "doors_open": False, "route": "1006", "direction": 1,
+        "vehicle_id": "40/456", "operator": "40", "latitude": 60.178041, "longitude": 24.950185,
+        "heading": 339.0, "speed": 0.57,
+        "acceleration": 0.56, "delay": 8, "odometer": 2653.0, "doors_open": False, "route": "1006",
+        "direction": 1,
         "trip_day": "2020-09-21", "trip_start": "05:47", "stop": None, "next_stop": "1111428",
     }  # fmt: skip
 
@@ -373,7 +377,8 @@ def test_all_messages_of_the_recorded_hour_are_understood(recordings: Path) -> N
     done = Hsl().process_many(batch)
     rows = {topic.name: frame for topic, frame in done.rows}
     assert {name: len(frame) for name, frame in rows.items()} == {
-        "input.vehicle-positions": 4_956, "input.arrivals": 34, "input.departures": 41, "input.door-events": 64, "input.vehicle-events": 138,
+        "input.vehicle-positions": 4_956, "input.arrivals": 34, "input.departures": 41,
+        "input.door-events": 64, "input.vehicle-events": 138,
     }  # fmt: skip
     assert Counter(rows["input.vehicle-events"]["kind"]) == {
         "ARR": 45,

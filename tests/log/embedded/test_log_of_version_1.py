@@ -1,7 +1,8 @@
 """A log in the format of before partitioners were recorded: it is read, and its topics go on as they began.
 
-`fixtures/log-version-1.zip` holds `inputs.db` and `results.db` as that version wrote them: in each, 12 positions of vehicles 22/1100 to
-22/1111 in a topic of three partitions. Those of `results.db` are the commit 4 of the writer `run.state`.
+`fixtures/log-version-1.zip` holds `inputs.db` and `results.db` as that version wrote them: in each, 12
+positions of vehicles 22/1100 to 22/1111 in a topic of three partitions. Those of `results.db` are the commit
+4 of the writer `run.state`.
 """
 
 import sqlite3

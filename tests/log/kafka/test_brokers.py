@@ -105,7 +105,11 @@ def test_a_hundred_partitions_are_read_again_and_again_by_the_readers_that_are_o
 
 @pytest.mark.slow
 def test_a_writer_whose_transactional_id_expired_goes_on_and_its_fence_holds(tmp_path: Path) -> None:
-    forgetful = {"transactional.id.expiration.ms": "2000", "transaction.remove.expired.transaction.cleanup.interval.ms": "500", "producer.id.expiration.ms": "2000", "producer.id.expiration.check.interval.ms": "500"}  # fmt: skip
+    forgetful = {
+        "transactional.id.expiration.ms": "2000",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+        "producer.id.expiration.ms": "2000", "producer.id.expiration.check.interval.ms": "500",
+    }  # fmt: skip
     cluster = kafka.start(tmp_path / "brokers", port=0, options=BrokerOptions(None, forgetful))
     try:
         log = open_log(cluster.url)

@@ -26,7 +26,9 @@ TROUBLES = {
 def test_while_leadership_moves_offsets_are_asked_for_again(
     brokers: Cluster, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
-    """They may answer with neither an offset nor an error, that none of them leads a partition, or that one has not heard of a topic yet: that is not where it ends."""
+    """They may answer with neither an offset nor an error, that none of them leads a partition, or that one
+    has not heard of a topic yet: that is not where it ends.
+    """
     log = open_log(f"{brokers.url}/own-{uuid.uuid4().hex[:8]}")
     assert isinstance(log, KafkaLog)
     log.ensure_raw("t")

@@ -1,4 +1,6 @@
-"""The matcher: its matches are those of the definition, whatever the batches and restarts, and its state is bounded."""
+"""The matcher: its matches are those of the definition, whatever the batches and restarts,
+and its state is bounded.
+"""
 
 import random
 import tracemalloc
@@ -198,7 +200,9 @@ def test_a_negation_after_a_group_binds_the_end_of_the_group(
 
 
 def test_a_loop_before_a_forbidden_event_does_not_prolong_its_gap() -> None:
-    """From 4 on, no b can rule out the match of the first a, though the loop still waits; the b at 10 is too late."""
+    """From 4 on, no b can rule out the match of the first a,
+    though the loop still waits; the b at 10 is too late.
+    """
     pattern = mr.pattern("a", A).one_or_more().not_followed_by("b", B).gap(3).within(20)
     assert find_times(pattern, frame(("x", "a", 0, 1), ("x", "b", 0, 10))) == [[1]]
     assert find_times(pattern, frame(("x", "a", 0, 1), ("x", "b", 0, 3))) == []
@@ -379,7 +383,9 @@ def test_matches_that_began_at_different_events_share_the_events_that_they_have_
 
 
 def test_matches_that_share_events_are_shown_without_a_row_of_python_for_each() -> None:
-    """1,000 matches over 1,001 events have half a million rows: 90 MB as tuples. Timeouts that nobody needs are not made."""
+    """1,000 matches over 1,001 events have half a million rows: 90 MB as tuples.
+    Timeouts that nobody needs are not made.
+    """
     made = mr.pattern("a", A).one_or_more().next("b", B).within(10_000)
     rows = [("x", "a", i, i) for i in range(1_000)]
     for end, asked, shown in (("b", False, 1_000), ("a", False, 0), ("a", True, 0)):

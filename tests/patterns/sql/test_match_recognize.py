@@ -255,7 +255,10 @@ except Exception as error:
     print(error)
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    clause = "row patterns of SQL need sqlglot, which is not installed; install it with: pip install 'millrace[sql]'"
+    clause = (
+        "row patterns of SQL need sqlglot, which is not installed; install it with: pip install "
+        "'millrace[sql]'"
+    )
     assert run.stdout.splitlines() == [clause, clause]
 
 

@@ -117,7 +117,10 @@ FALL = match_recognize(
             measures={"n": "COUNT(*)"},
             within=4,
         ),
-        "MEASURES SUM(A.value) AS total PATTERN (A{2,3} B) WITHIN INTERVAL '0.006' SECOND DEFINE A AS value > 1, B AS value <= 1",
+        (
+            "MEASURES SUM(A.value) AS total PATTERN (A{2,3} B) WITHIN INTERVAL '0.006' SECOND DEFINE A AS "
+            "value > 1, B AS value <= 1"
+        ),
     ],
     ids=["falling", "reluctant", "looking back", "all rows", "unmatched", "in SQL"],
 )
@@ -231,7 +234,8 @@ def test_a_clause_that_a_stream_cannot_decide_is_refused(clause: RowPattern, why
 def test_sql_queries_frames() -> None:
     frame = pl.DataFrame({"id": [1, 2, 3], "v": [3, 1, 2]})
     shown = mr.sql(
-        "SELECT low FROM prices MATCH_RECOGNIZE (ORDER BY id MEASURES LAST(B.v) AS low PATTERN (A B) DEFINE B AS v < PREV(v))",
+        "SELECT low FROM prices MATCH_RECOGNIZE (ORDER BY id MEASURES LAST(B.v) AS low PATTERN (A B) DEFINE "
+        "B AS v < PREV(v))",
         prices=frame,
     )
     assert shown.rows() == [(1,)]

@@ -66,7 +66,10 @@ def test_a_clause_has_no_tables_to_query() -> None:
         ("FINAL LAST(price) + (SELECT (SELECT 2))", 32),
         ("COUNT(*) FILTER (WHERE price > (SELECT 15))", 2),
         (
-            "CASE WHEN LAST(id) = (SELECT 3) THEN CASE WHEN FIRST(id) = (SELECT 1) THEN LAST(price) + (SELECT 5) END END",
+            (
+                "CASE WHEN LAST(id) = (SELECT 3) THEN CASE WHEN FIRST(id) = (SELECT 1) THEN LAST(price) + "
+                "(SELECT 5) END END"
+            ),
             35,
         ),
         ("LAST(price) IN (SELECT 30 UNION ALL SELECT 31)", True),

@@ -1,7 +1,8 @@
-"""Two batches, the second read ahead, in an interpreter of its own: `python reading_ahead.py LOG FOLDER MISHAP`; prints what the second one brought.
+"""Two batches, the second read ahead, in an interpreter of its own:
+`python reading_ahead.py LOG FOLDER MISHAP`; prints what the second one brought.
 
-What befalls the processes that read ahead: `none`; they are `killed` before they could begin; they are `stalled` until it is too late, or `stuck` when they
-have begun; they are asked for something `broken` first.
+What befalls the processes that read ahead: `none`; they are `killed` before they could begin; they are
+`stalled` until it is too late, or `stuck` when they have begun; they are asked for something `broken` first.
 """
 
 import fcntl

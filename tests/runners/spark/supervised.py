@@ -1,4 +1,6 @@
-"""A supervised run in a process of its own: `python supervised.py LOG STATE [caught-up] [standby]`. It prints a line for each batch."""
+"""A supervised run in a process of its own: `python supervised.py LOG STATE [caught-up] [standby]`.
+It prints a line for each batch.
+"""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""What is read ahead is what would have been read, and whatever befalls the process that does so, nothing is missing. No JVM is started."""
+"""What is read ahead is what would have been read, and whatever befalls the process that does so, nothing is
+missing. No JVM is started.
+"""
 
 import json
 import subprocess

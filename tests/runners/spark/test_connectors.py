@@ -1,4 +1,6 @@
-"""Spark's own connectors at either end of a job, as docs/examples/dataframes.py shows them: a table of PostgreSQL by JDBC, and a topic of Kafka."""
+"""Spark's own connectors at either end of a job, as docs/examples/dataframes.py shows them: a table of
+PostgreSQL by JDBC, and a topic of Kafka.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Flipped bits in what Spark keeps of a run: what is read here is compared with Hadoop's checksums, and what Spark says is one line."""
+"""Flipped bits in what Spark keeps of a run: what is read here is compared with Hadoop's checksums,
+and what Spark says is one line.
+"""
 
 import json
 import struct
@@ -80,15 +82,24 @@ def test_verify_walks_the_checkpoints_of_spark(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        "org.apache.hadoop.fs.ChecksumException: Checksum error: file:/state/checkpoint/offsets/3 at 0 exp: 1 got: 2",
-        "org.rocksdb.RocksDBException: Corruption: block checksum mismatch: stored = 1, computed = 2 in /state/000008.sst",
+        (
+            "org.apache.hadoop.fs.ChecksumException: Checksum error: file:/state/checkpoint/offsets/3 at 0 "
+            "exp: 1 got: 2"
+        ),
+        (
+            "org.rocksdb.RocksDBException: Corruption: block checksum mismatch: stored = 1, computed = 2 in "
+            "/state/000008.sst"
+        ),
         "java.util.zip.ZipException: invalid entry CRC",
     ],
 )
 def test_what_spark_says_of_damaged_files_is_one_line_and_not_tried_again(
     message: str, tmp_path: Path
 ) -> None:
-    text = f"[STREAM_FAILED] Query terminated with exception: Job aborted\nCaused by: {message}\n\tat org.apache.spark.sql"
+    text = (
+        f"[STREAM_FAILED] Query terminated with exception: Job aborted\nCaused by: {message}\n\tat "
+        "org.apache.spark.sql"
+    )
     found = explain_failure(Exception(text), state=tmp_path)
     assert isinstance(found, StateUnreadable)
     assert not is_retryable(found)

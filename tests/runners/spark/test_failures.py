@@ -19,7 +19,8 @@ from millrace.runners.spark.supervisor.failures import explain_failure, is_retry
 
 STATE = Path("/some/state")
 
-WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
+WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: \
+Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):
   File "worker.py", line 3, in main
 millrace.errors.OffsetGone: input.a[0]: 0 to 7 are gone; start anew
@@ -68,7 +69,11 @@ def test_an_unknown_kind_from_another_process_is_a_failed_run() -> None:
     "text",
     [
         "java.lang.OutOfMemoryError: Java heap space\n\tat org.apache.spark",
-        'File "stateful_processor_api_client.py", line 462, in _receive_proto_message\n    length = read_int(self.sockfile)\n  File "serializers.py", line 604, in read_int\n    raise EOFError\nEOFError\n',
+        (
+            'File "stateful_processor_api_client.py", line 462, in _receive_proto_message\n    length = '
+            'read_int(self.sockfile)\n  File "serializers.py", line 604, in read_int\n    raise '
+            "EOFError\nEOFError\n"
+        ),
     ],
 )
 def test_a_heap_that_is_too_small_is_named(text: str) -> None:
@@ -100,7 +105,10 @@ def test_a_module_that_executors_lack_is_named_and_not_tried_again() -> None:
     ("words", "reason"),
     [
         (
-            "Exception in thread \"main\" org.apache.spark.SparkException: When running with master 'yarn' HADOOP_CONF_DIR must be set.\n\tat org",
+            (
+                'Exception in thread "main" org.apache.spark.SparkException: When running with master '
+                "'yarn' HADOOP_CONF_DIR must be set.\n\tat org"
+            ),
             "When running with master 'yarn' HADOOP_CONF_DIR must be set.",
         ),
         (
@@ -131,7 +139,10 @@ def test_a_jvm_that_ended_without_a_reason_is_tried_again(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "message",
     [
-        "pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.11 than that in driver: 3.12",
+        (
+            "pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
+            "version: 3.11 than that in driver: 3.12"
+        ),
         "java.lang.ClassNotFoundException: com.example.Codec",
         "AttributeError: Can't get attribute 'Job' on <module 'jobs'>",
     ],
@@ -154,21 +165,30 @@ def test_a_wrong_password_is_not_tried_again() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed: Invalid username or password",
+        (
+            "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed: Invalid "
+            "username or password"
+        ),
         "org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed",
         "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [a]",
         "org.apache.hadoop.security.AccessControlException: Client cannot authenticate via:[KERBEROS]",
     ],
 )
 def test_a_password_that_java_says_is_wrong_is_not_tried_again(message: str) -> None:
-    text = f"[STREAM_FAILED] Query failed\norg.apache.spark.SparkException: Job aborted\n\tat org.apache\nCaused by: {message}\n\tat org.apache"
+    text = (
+        "[STREAM_FAILED] Query failed\norg.apache.spark.SparkException: Job aborted\n\tat "
+        f"org.apache\nCaused by: {message}\n\tat org.apache"
+    )
     found = explain_failure(Exception(text), state=STATE)
     assert type(found) is LogDenied
     assert str(found).startswith(re.sub(r"^[a-z.]+", "", message))
     assert not is_retryable(found)
 
 
-PY4J = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: {}\n\tat org.apache.spark.SparkContext.<init>"
+PY4J = (
+    "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: {}\n\tat "
+    "org.apache.spark.SparkContext.<init>"
+)
 
 
 @pytest.mark.parametrize(

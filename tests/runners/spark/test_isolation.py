@@ -1,4 +1,6 @@
-"""On Spark, too, a job that its own code stops is stopped alone: the batch is taken back everywhere, and run again without it."""
+"""On Spark, too, a job that its own code stops is stopped alone: the batch is taken back everywhere,
+and run again without it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""State leaves one checkpoint of Spark's and goes on in another: other slots and partitions, other jobs, and savepoints from one runner to the other."""
+"""State leaves one checkpoint of Spark's and goes on in another: other slots and partitions, other jobs, and
+savepoints from one runner to the other.
+"""
 
 from __future__ import annotations
 

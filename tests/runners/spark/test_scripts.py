@@ -1,4 +1,6 @@
-"""Transcripts and scripts hold on Spark as they do on the model and the engine: the real stages, shuffles, state and restarts."""
+"""Transcripts and scripts hold on Spark as they do on the model and the engine: the real stages,
+shuffles, state and restarts.
+"""
 
 from __future__ import annotations
 

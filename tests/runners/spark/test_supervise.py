@@ -68,7 +68,9 @@ def query_of(child: subprocess.Popen[str]) -> int:
 def test_a_killed_query_starts_again_and_ctrl_c_ends_everything(
     log: Log, settings: Settings, more: list[str]
 ) -> None:
-    """One run through all of it, since each start takes its time; windows and patterns, killed in the middle."""
+    """One run through all of it, since each start takes its time;
+    windows and patterns, killed in the middle.
+    """
     rows = readings(1_200)
     append(log, rows[:600])
     with running(log, settings, *more) as child:
@@ -119,7 +121,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     """Lets a short program stand for the child, and a Java that need not be there."""
     program = tmp_path / "python"
     program.write_text(
-        f"#!{sys.executable}\nimport os, sys, json\nsay = lambda **s: os.write(int(sys.argv[4]), json.dumps(s).encode() + b'\\n')\n{body}\n"
+        f"#!{sys.executable}\nimport os, sys, json\nsay = lambda **s: os.write(int(sys.argv[4]), "
+        f"json.dumps(s).encode() + b'\\n')\n{body}\n"
     )
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
@@ -158,7 +161,9 @@ say(event='done')"""
 def test_a_standby_gets_ready_while_another_works_and_takes_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each process notes that it has begun before it waits for its turn; the third is still waiting when all is done."""
+    """Each process notes that it has begun before it waits for its turn;
+    the third is still waiting when all is done.
+    """
     begun = tmp_path / "begun"
     begun.touch()
     body = f"""

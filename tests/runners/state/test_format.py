@@ -1,7 +1,8 @@
 """State of another format is refused with one message, on both runners, and nothing of it is changed.
 
-`fixtures/format-1.tar.gz` was written by the last version with format 1: the state folders of a local run and of one on Spark
-(`local/run`, `spark/run`), and a savepoint of the first (`totals.savepoint`), each after one batch of a windowed sum.
+`fixtures/format-1.tar.gz` was written by the last version with format 1: the state folders of a local run and
+of one on Spark (`local/run`, `spark/run`), and a savepoint of the first (`totals.savepoint`), each after one
+batch of a windowed sum.
 """
 
 import json
@@ -32,8 +33,8 @@ from runners.local_child import READINGS, settings, totals
 
 FIXTURES = Path(__file__).parent / "fixtures/format-1.tar.gz"
 REFUSAL = (
-    r"state folder .*/run was written by an earlier version of millrace \(format 1; this version reads format 2\), .*"
-    r"let that version finish the run, or begin anew .* --take-over.* backfill"
+    r"state folder .*/run was written by an earlier version of millrace \(format 1; this version reads "
+    r"format 2\), .*let that version finish the run, or begin anew .* --take-over.* backfill"
 )
 Runner = Literal["local", "spark"]
 RUNNERS = ["local", pytest.param("spark", marks=pytest.mark.spark)]

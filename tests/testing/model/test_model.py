@@ -30,7 +30,9 @@ Shown = list[tuple[str, int, int, int, str, str]]
 
 
 class Run:
-    """A model fed with short words: topic and partition, then rows as (time, key, value) with ingestion at the batch's clock."""
+    """A model fed with short words: topic and partition, then rows as (time, key,
+    value) with ingestion at the batch's clock.
+    """
 
     def __init__(self, stream: Stream, partitions: int = 1) -> None:
         job = mr.Job("job", stream.write(OUT))

@@ -1,4 +1,6 @@
-"""The trigger machine of the model and that of the engine, side by side on random triggers and random histories of windows."""
+"""The trigger machine of the model and that of the engine,
+side by side on random triggers and random histories of windows.
+"""
 
 from __future__ import annotations
 

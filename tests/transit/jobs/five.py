@@ -1,4 +1,6 @@
-"""The five jobs together, and what each of them must say of given events in the end: computed plainly, each event once."""
+"""The five jobs together, and what each of them must say of given events in the end:
+computed plainly, each event once.
+"""
 
 import polars as pl
 
@@ -65,7 +67,9 @@ def heading(rows: pl.DataFrame, ends: FinalStops) -> pl.DataFrame:
 
 
 def too_late(job: Job, events: dict[str, pl.DataFrame], *, lateness: int) -> int:
-    """How many rows came too late for a pattern, or for the first of their windows; `far_away` is where routes end."""
+    """How many rows came too late for a pattern, or for the first of their windows;
+    `far_away` is where routes end.
+    """
     rows = plainly.placed(events[ARRIVALS.name if job.name == "delay-distribution" else POSITIONS.name])
     if job.name == "emergency-stop":
         watermark, time = pl.col("clock") - lateness, pl.col("event_time")

@@ -1,4 +1,6 @@
-"""What the jobs are defined to say, in plain polars over all rows at once: nothing here is shared with the engine."""
+"""What the jobs are defined to say, in plain polars over all rows at once:
+nothing here is shared with the engine.
+"""
 
 from collections.abc import Iterator
 from functools import cache
@@ -20,7 +22,9 @@ def adjacent(one: int, other: int) -> bool:
 
 
 def placed(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows in the order of arrival, with their number and cell, and their watermark before any delay is taken off."""
+    """Rows in the order of arrival, with their number and cell,
+    and their watermark before any delay is taken off.
+    """
     cells = [cell(*place) for place in rows.select("latitude", "longitude").iter_rows()]
     clock = pl.min_horizontal("event_time", "ingestion_time").cum_max()
     return rows.with_row_index("number").with_columns(
@@ -97,7 +101,9 @@ STOP = {
 
 
 def stops(rows: pl.DataFrame, *, delay: int, within: int = 10_000) -> pl.DataFrame:
-    """Hard stops by plain loops, of each event once: for each beginning in order the first end, then nothing before that end."""
+    """Hard stops by plain loops, of each event once: for each beginning in order the first end,
+    then nothing before that end.
+    """
     once = rows.filter(pl.col("event_time") >= pl.col("clock") - delay).unique(
         ["vehicle_id", "event_time"], keep="first"
     )

@@ -1,4 +1,6 @@
-"""All five jobs, on the real recordings and on a simulated hour, against computations that share nothing with the engine."""
+"""All five jobs, on the real recordings and on a simulated hour,
+against computations that share nothing with the engine.
+"""
 
 from functools import cache
 from pathlib import Path
@@ -32,7 +34,9 @@ Events = dict[str, pl.DataFrame]
 
 @cache
 def city() -> Events:
-    """A simulated hour of a small city, with late events, duplicates and fast clocks, in the order of arrival."""
+    """A simulated hour of a small city, with late events,
+    duplicates and fast clocks, in the order of arrival.
+    """
     made = City(CityPlan(scale=0.012, volume="peak", calls=True, hard_stops=10.0), start=MORNING)
     found: dict[str, list[pl.DataFrame]] = {topic.name: [] for topic in made.plan.topics}
     for minute in range(1, 61):

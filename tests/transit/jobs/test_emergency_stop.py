@@ -1,4 +1,6 @@
-"""Emergency stops, on scripted vehicles, on the real hour, and on hundreds of made ones against a computation that shares nothing."""
+"""Emergency stops, on scripted vehicles, on the real hour,
+and on hundreds of made ones against a computation that shares nothing.
+"""
 
 import random
 from collections.abc import Callable
@@ -31,7 +33,9 @@ def positions(rows: list[Row]) -> pl.DataFrame:
 
 
 def stops(rows: list[Row], **options: str) -> list[tuple[str, int, int, float, float]]:
-    """Vehicle, first and last second, speed difference, hardest deceleration; of the pattern and of the row pattern, which are equal."""
+    """Vehicle, first and last second, speed difference, hardest deceleration; of the pattern and of the row
+    pattern, which are equal.
+    """
     found = [
         shown(replay(job(**options), positions(rows))) for job in (emergency_stop, emergency_stop_in_sql)
     ]
@@ -102,7 +106,9 @@ def test_the_real_hour_holds_exactly_one(
 
 
 def made(seed: int, vehicles: int, length: int) -> list[Row]:
-    """Vehicles that speed up and brake at random; many rows are both braking and at rest, and seconds are left out."""
+    """Vehicles that speed up and brake at random; many rows are both braking and at rest,
+    and seconds are left out.
+    """
     chance = random.Random(seed)
     rows: list[Row] = []
     for vehicle in range(vehicles):

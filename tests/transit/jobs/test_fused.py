@@ -1,4 +1,6 @@
-"""All five jobs as one query over a log on Kafka: the local runner and Spark say what a plain computation does, late events included."""
+"""All five jobs as one query over a log on Kafka: the local runner and Spark say what a plain computation
+does, late events included.
+"""
 
 import uuid
 from collections.abc import Iterator

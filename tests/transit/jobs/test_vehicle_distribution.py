@@ -1,4 +1,6 @@
-"""Vehicle distribution, on scripted vehicles and on the real recordings, against a computation that shares nothing with the engine."""
+"""Vehicle distribution, on scripted vehicles and on the real recordings,
+against a computation that shares nothing with the engine.
+"""
 
 import gzip
 import json

@@ -217,8 +217,8 @@ class Files(_LineConnector):
 
 
 class Stdin(_LineConnector):
-    """Standard input, until it ends: `tail -f readings.jsonl | millrace ingest stdin --to
-    jobs.py:READINGS`.
+    """Standard input, until it ends.
+    For example `tail -f readings.jsonl | millrace ingest stdin --to jobs.py:READINGS`.
     """
 
     def __init__(

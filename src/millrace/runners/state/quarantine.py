@@ -1,5 +1,5 @@
-"""Jobs that were stopped by their own code. The state folder keeps them until they are tried again (`--retry
-JOB`).
+"""Jobs that were stopped by their own code. The state folder keeps them until they are tried again
+(`--retry JOB`).
 
 The batch in which a job fails is taken back as a whole and run again without that job. So its state stays as
 it was after the last good batch, and nothing of it is half committed; the jobs beside it miss nothing. Its

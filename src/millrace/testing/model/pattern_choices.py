@@ -6,9 +6,9 @@ Three constraints reach beyond the part that sets them. With events named by kin
   it may neither pass over a2 nor take it as `any` (`LoopGuard`).
 - `not_followed_by` forbids until the next part is taken. In `a not_followed_by c followed_by b` the choice a1
   ends with c2, although b3 would follow (`EventChoice.forbidden`).
-- What one path forbids for the very next event ends all paths from the same event, as in Flink. In `(a b?)
-  not_next c followed_by d` the choice a1 may leave out b; then c2 is forbidden, and the path that still waits
-  for b ends, too (`ForbiddenNext`).
+- What one path forbids for the very next event ends all paths from the same event, as in Flink. In
+  `(a b?) not_next c followed_by d` the choice a1 may leave out b; then c2 is forbidden, and the path that
+  still waits for b ends, too (`ForbiddenNext`).
 """
 
 from __future__ import annotations

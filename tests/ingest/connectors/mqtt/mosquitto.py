@@ -27,7 +27,9 @@ def eventually(condition: Callable[[], object], expectation: str) -> None:
 
 
 class Mosquitto:
-    """One broker that keeps sessions and messages in its folder, so that it can be killed and started again."""
+    """One broker that keeps sessions and messages in its folder,
+    so that it can be killed and started again.
+    """
 
     def __init__(self, folder: Path, *settings: str) -> None:
         self.folder, self.port = folder, _free_port()

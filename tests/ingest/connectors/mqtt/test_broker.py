@@ -83,7 +83,10 @@ def openssl(*words: object, cwd: Path) -> None:
 )  # paho leaves it to the collector after a refusal
 def test_an_encrypted_connection_needs_the_right_authority(tmp_path: Path) -> None:
     for name in ("ours", "another"):
-        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-days", 2, "-keyout", f"{name}.key", "-out", f"{name}.pem", cwd=tmp_path)  # fmt: skip
+        openssl(
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-days", 2, "-keyout",
+            f"{name}.key", "-out", f"{name}.pem", cwd=tmp_path,
+        )  # fmt: skip
     openssl(
         "req",
         "-newkey",
@@ -98,7 +101,10 @@ def test_an_encrypted_connection_needs_the_right_authority(tmp_path: Path) -> No
         cwd=tmp_path,
     )
     (tmp_path / "names").write_text("subjectAltName=IP:127.0.0.1")
-    openssl("x509", "-req", "-in", "server.csr", "-CA", "ours.pem", "-CAkey", "ours.key", "-CAcreateserial", "-days", 2, "-extfile", "names", "-out", "server.pem", cwd=tmp_path)  # fmt: skip
+    openssl(
+        "x509", "-req", "-in", "server.csr", "-CA", "ours.pem", "-CAkey", "ours.key", "-CAcreateserial",
+        "-days", 2, "-extfile", "names", "-out", "server.pem", cwd=tmp_path,
+    )  # fmt: skip
     settings = ("allow_anonymous true", f"certfile {tmp_path}/server.pem", f"keyfile {tmp_path}/server.key")
     with running(tmp_path / "broker", *settings) as broker:
         url = broker.url.replace("mqtt:", "mqtts:")

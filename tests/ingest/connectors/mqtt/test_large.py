@@ -1,4 +1,6 @@
-"""A message that is too large for a letter is acknowledged, and does not come again; a log with a limit gets it cut."""
+"""A message that is too large for a letter is acknowledged, and does not come again;
+a log with a limit gets it cut.
+"""
 
 from pathlib import Path
 

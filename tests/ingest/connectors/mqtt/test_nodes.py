@@ -154,7 +154,9 @@ def test_a_node_that_is_killed_again_and_again_loses_nothing(
 
 
 def each_job_counts_each_event_once(log: Log, recorded: dict[str, pl.DataFrame]) -> None:
-    """However often and in whatever order the log has them: what nodes that died had not acknowledged came again, minutes of the recording later."""
+    """However often and in whatever order the log has them: what nodes that died had not acknowledged came
+    again, minutes of the recording later.
+    """
     once = {
         name: rows.unique([c for c in rows.columns if c != "ingestion_time"], maintain_order=True)
         for name, rows in recorded.items()

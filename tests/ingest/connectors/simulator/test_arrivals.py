@@ -136,7 +136,9 @@ def test_lags_have_the_quantiles_of_real_ones(calibration: dict[str, dict[str, f
 
 @pytest.mark.recordings
 def test_lateness_is_that_of_real_events(calibration: dict[str, dict[str, float]]) -> None:
-    """Behind the clock of the stream: the running maximum of event time, which no fast clock may push beyond the present."""
+    """Behind the clock of the stream: the running maximum of event time,
+    which no fast clock may push beyond the present.
+    """
     clock = pl.min_horizontal("event_time", "ingestion_time").cum_max()
     late = half_an_hour().select(late=clock - pl.col("event_time"))["late"]
     for limit in (100, 250, 500, 1000, 2000, 3000, 5000, 10_000, 20_000, 30_000, 60_000):

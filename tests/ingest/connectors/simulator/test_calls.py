@@ -1,4 +1,6 @@
-"""What happens at stops: each vehicle arrives, opens and closes its doors, and leaves, in this order and where the stop is."""
+"""What happens at stops: each vehicle arrives, opens and closes its doors, and leaves,
+in this order and where the stop is.
+"""
 
 import json
 from functools import cache

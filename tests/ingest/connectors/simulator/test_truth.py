@@ -35,7 +35,9 @@ def read(folder: Path, name: str) -> pl.DataFrame:
 
 
 def emergency_stops(events: pl.DataFrame) -> set[tuple[str, int]]:
-    """Cruising at 10 m/s or more, then braking, then below 1 m/s, within 10 s, row after row: vehicle and time of cruising."""
+    """Cruising at 10 m/s or more, then braking, then below 1 m/s, within 10 s, row after row:
+    vehicle and time of cruising.
+    """
     found: set[tuple[str, int]] = set()
     rows = events.select("vehicle_id", "event_time", "speed", "acceleration").rows()
     for place, (vehicle, time, speed, _) in enumerate(rows):

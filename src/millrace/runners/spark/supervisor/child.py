@@ -1,5 +1,6 @@
-"""The process that runs the query: `python -m millrace.runners.spark.supervisor.child TASK REPORT LOCK PARENT
-SCRATCH`, started by the supervisor.
+"""The process that runs the query:
+`python -m millrace.runners.spark.supervisor.child TASK REPORT LOCK PARENT SCRATCH`, started by the
+supervisor.
 
 It starts Spark at once, and the query when it reads `go` from its standard input. Until then it is a standby.
 """
