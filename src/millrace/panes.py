@@ -51,7 +51,7 @@ SHOWN_ONCE: Mapping[str, object] = MappingProxyType(
 
 
 def shown_once() -> list[pl.Expr]:
-    """The same as expressions."""
+    """These columns as expressions."""
     return [pl.lit(value, COLUMNS[name]).alias(name) for name, value in SHOWN_ONCE.items()]
 
 

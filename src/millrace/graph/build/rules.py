@@ -174,11 +174,10 @@ def collect_matches(matches: pl.DataFrame, node: MatchRules, rule: str) -> pl.Da
         time.first().alias("window_start"),
         pl.coalesce(pl.col(TIMED_OUT_AT).first(), time.last() + 1).alias("window_end"),
     )
-    constants = {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
     return results.with_columns(
         pl.lit(rule).alias(RULE_NAME),
         (pl.col("window_end") - 1).alias("event_time"),
-        *(pl.lit(value, panes.COLUMNS[name]).alias(name) for name, value in constants.items()),
+        *panes.shown_once(),
     ).select(list(node.schema))
 
 

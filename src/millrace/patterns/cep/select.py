@@ -64,14 +64,13 @@ def select_matches(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: S
     or to the time that made the match certain.
     """
     answered = _resolve_references(matches, select, keys)
-    about = {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
     return answered.select(
         *keys,
         *(expr.alias(name) for name, expr in select.items()),
         pl.col(LAST_TIME).alias("event_time"),
         pl.col(FIRST_TIME).alias("window_start"),
         (pl.col(LAST_TIME) + 1).alias("window_end"),
-        *(pl.lit(value, panes.COLUMNS[name]).alias(name) for name, value in about.items()),
+        *panes.shown_once(),
     )
 
 

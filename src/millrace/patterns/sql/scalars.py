@@ -70,7 +70,7 @@ def round_half_up(value: Any, digits: int = 0) -> Any:
     return math.copysign((below + (scaled - below >= 0.5)) / factor, value)
 
 
-STRICT_FUNCTIONS: dict[type[exp.Expr], Callable[..., Any]] = {
+BINARY_OPERATORS: dict[type[exp.Expr], Callable[[Any, Any], Any]] = {
     exp.EQ: operator.eq,
     exp.NEQ: operator.ne,
     exp.LT: operator.lt,
@@ -80,6 +80,10 @@ STRICT_FUNCTIONS: dict[type[exp.Expr], Callable[..., Any]] = {
     exp.Add: operator.add,
     exp.Sub: operator.sub,
     exp.Mul: operator.mul,
+}
+"""Those that Python computes alike on single values and on polars expressions."""
+STRICT_FUNCTIONS: dict[type[exp.Expr], Callable[..., Any]] = {
+    **BINARY_OPERATORS,
     exp.Div: divide,
     exp.Mod: remainder,
     exp.Neg: operator.neg,

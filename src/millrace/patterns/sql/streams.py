@@ -93,13 +93,9 @@ def to_panes(results: Sequence[ResultRow], matcher: RowPatternMatcher, schema: p
             TIME: one.row[time] if all_rows else one.last[time],
             "window_start": one.first[time],
             "window_end": one.last[time] + 1,
-        }
-        values |= {
+            **panes.SHOWN_ONCE,
             "index": one.index,
             "settled_index": one.index,
-            "timing": "on_time",
-            "final": True,
-            "op": panes.ADD,
         }
         rows.append(tuple(values[name] for name in schema))
     return pl.DataFrame(rows, schema=schema, orient="row")

@@ -16,16 +16,10 @@ from typing import Any
 import polars as pl
 from sqlglot import exp
 
+from millrace.patterns.sql.scalars import BINARY_OPERATORS
+
 _BINARY: dict[type[exp.Expr], Callable[[Any, Any], Any]] = {
-    exp.EQ: operator.eq,
-    exp.NEQ: operator.ne,
-    exp.LT: operator.lt,
-    exp.LTE: operator.le,
-    exp.GT: operator.gt,
-    exp.GTE: operator.ge,
-    exp.Add: operator.add,
-    exp.Sub: operator.sub,
-    exp.Mul: operator.mul,
+    **BINARY_OPERATORS,
     exp.And: operator.and_,
     exp.Or: operator.or_,
 }
