@@ -140,7 +140,7 @@ def test_one_topic_has_one_type() -> None:
         riders: int
 
     again = Topic("analytics.totals", Other, key="line")
-    with pytest.raises(DefinitionError, match="say it once"):
+    with pytest.raises(DefinitionError, match="declare it once"):
         Plan.of([one_stage(), Job("two", rides().group_by("line").sum("riders").write(again))], slots=1)
 
 

@@ -35,51 +35,52 @@ class Operator:
     edges: tuple[graph.Edge, ...]
     depth: int
     horizon: int
-    """How long after its end a window may still change: the greatest lateness on the way here."""
+    """How long after its end a window may still change: the greatest lateness of this and all earlier
+    operators.
+    """
     upstream: tuple[str, ...] = ()
-    """For each edge, the id of the operator it comes from; empty where rows come in."""
+    """The ids of the operators whose panes it reads; empty where it reads topics."""
     shows: bool = True
     """Whether its panes go to a topic."""
     travels: bool = True
     """Whether its panes go to another operator."""
     side_outputs: frozenset[str] = frozenset()
-    """What else is asked of it: the names of its further outputs that lead somewhere."""
+    """The names of its further outputs that something reads."""
 
     @property
     def aggregation(self) -> graph.Aggregation:
-        """The node, of an operator that aggregates."""
+        """The node; only of an operator that aggregates."""
         assert isinstance(self.node, graph.Aggregation)
         return self.node
 
     @property
     def over_rows(self) -> bool:
-        """Whether rows come in, rather than panes that may still be refined."""
+        """Whether it reads rows of topics, rather than panes that may still be refined."""
         return self.edges[0].read is not None
 
     @property
     def is_bounded_by_ingestion(self) -> bool:
-        """Whether a row's own ingestion time tells that it cannot be late."""
+        """Whether the ingestion time of a row alone can show that it is not late."""
         return all(
             edge.read is not None and edge.read.watermark.is_capped_by_ingestion for edge in self.edges
         )
 
     @property
     def grace(self) -> int:
-        """How far behind ingestion a row cannot be refused yet: the least of all delays, as a partition that
-        wakes up is judged by the others'.
+        """How far a row may lag behind its ingestion and certainly be accepted.
+
+        The least of all delays counts: a partition that wakes up is judged by the watermark of the others.
         """
         return self.node.row_lateness + min(
             edge.read.watermark.delay for edge in self.edges if edge.read is not None
         )
 
     def input_index(self, channel: str) -> int:
-        """The input of the node that a block comes to, by its channel."""
+        """The index of the node's input to which the blocks of a channel belong."""
         return self._edge(channel).input_index
 
     def carries_watermarks(self, channel: str) -> bool:
-        """Whether the rows of a block bring their watermark with them,
-        as they come from an operator that knew it.
-        """
+        """Whether each row of a block carries its watermark, as it comes from an operator, not a topic."""
         return isinstance(self._edge(channel).origin, graph.Operation)
 
     def _edge(self, channel: str) -> graph.Edge:
@@ -87,7 +88,7 @@ class Operator:
 
     @property
     def topics(self) -> list[str]:
-        """The topics whose rows come in, in the order that decides between rows of equal time."""
+        """The topics it reads, in the order that decides between rows of equal time."""
         return sorted({edge.read.topic.name for edge in self.edges if edge.read is not None})
 
 
@@ -97,47 +98,47 @@ class Route:
 
     edge: graph.Edge
     edge_index: int
-    """The place of the edge among those of its operator."""
+    """The index of the edge among those of its operator."""
     jobs: tuple[str, ...]
     operator: Operator | None
     topic: Topic | None
     clocks: tuple[str, ...] = ()
     """The clocks of the topic it reads, in the order of `Plan.clocks`."""
     born_at: int | None = None
-    """Its job was born when time had come so far: rows that are not newer are not for it."""
+    """The event time at which its job joined: only newer rows are for it."""
 
     @property
     def target(self) -> str:
-        """The name under which blocks find it."""
+        """The name to which blocks are addressed."""
         return self.operator.id if self.operator else f"out/{self.topic.name if self.topic else ''}"
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What runs: operators by stage, and the routes between them."""
+    """The operators that run, by stage, and the routes between them."""
 
     jobs: tuple[Job, ...]
     slots: int
     operators: tuple[Operator, ...]
     routes: tuple[Route, ...]
     isolates_jobs: bool = False
-    """Whether an exception in one job's code stops that job alone,
-    and travels with the batch instead of being raised.
+    """Whether an exception in a job's code stops that job alone.
+
+    It is then reported with the results of the batch instead of raised.
     """
     paused: frozenset[str] = frozenset()
     """Jobs that are left out for now; their state is kept."""
 
     @classmethod
     def of(cls, jobs: Sequence[Job], *, slots: int) -> Plan:
-        """The plan of jobs that run together; refuses what cannot be told apart or is not possible."""
+        """The plan of jobs that run together; refuses jobs that cannot."""
         if not jobs:
             raise DefinitionError("there is no job to run")
         names = [job.name for job in jobs]
         for name in names:
             if names.count(name) > 1:
                 raise DefinitionError(
-                    f"two jobs are named {name!r}; their state could not be told "
-                    "apart: give each its own name"
+                    f"two jobs are named {name!r}, so their state would be mixed up; give each its own name"
                 )
         if not 1 <= slots <= KEY_GROUPS:
             raise DefinitionError(
@@ -174,18 +175,18 @@ class Plan:
 
     @cached_property
     def loop_topics(self) -> frozenset[str]:
-        """The topics that rows go around through."""
+        """The topics through which jobs feed rows back to their own input."""
         return loop_topics(self.jobs)
 
     @property
     def has_source_lookups(self) -> bool:
-        """Whether somebody is asked about rows where they are read, whose answer depends on when."""
+        """Whether rows are looked up where they are read: reading them later may give other answers."""
         reads = (route.edge for route in self.routes if isinstance(route.edge.origin, graph.Read))
         return any(isinstance(step, graph.Lookup) for edge in reads for step in edge.steps)
 
     @property
     def needs_ticks(self) -> bool:
-        """Whether something waits for the clock, so that batches must come though no event does."""
+        """Whether something waits for the clock, so that batches are needed even without events."""
         return self.needs_clock or any(watermark.idle is not None for watermark in self._watermarks())
 
     @property
@@ -195,7 +196,7 @@ class Plan:
 
     @cached_property
     def clocks(self) -> dict[str, dict[str, pl.Expr]]:
-        """For each topic, the clocks that are read off its rows, by their id."""
+        """For each topic, the clocks that are computed from its rows, by their id."""
         clocks: dict[str, dict[str, pl.Expr]] = {topic.name: {} for topic in self.topics}
         for route in self.routes:
             if isinstance(route.edge.origin, graph.Read):
@@ -208,7 +209,7 @@ class Plan:
 
     @cached_property
     def needed_columns(self) -> dict[str, frozenset[str] | None]:
-        """Of each topic read, the columns that something looks at; None: all of them."""
+        """For each topic read, the columns that are needed; None: all of them."""
         wanted: dict[str, frozenset[str] | None] = {}
         for topic in self.topics:
             needs = [self._columns_needed_by(route) for route in self.routes if _reads(route, topic)]
@@ -217,9 +218,7 @@ class Plan:
         return wanted
 
     def _columns_needed_by(self, route: Route) -> frozenset[str] | None:
-        """The columns that one way of rows looks at;
-        all where rows leave as they are, or wait to be looked at.
-        """
+        """The columns that a route needs; None (all) where rows leave unchanged or are kept whole."""
         operator, read = route.operator, route.edge.read
         if (
             operator is None
@@ -243,9 +242,7 @@ class Plan:
 
     @cached_property
     def learned_topics(self) -> dict[str, dict[str, Watermark]]:
-        """The topics of which some reader learns its delay,
-        with the watermarks by whose clocks lags are measured.
-        """
+        """The topics with a learned delay; for each, the watermarks whose clocks measure its lags."""
         reads = (
             r.edge.origin
             for r in self.routes
@@ -258,7 +255,7 @@ class Plan:
         return topics
 
     def stage(self, depth: int) -> list[Operator]:
-        """The operators of a stage that run, 1 for the first."""
+        """The operators of a stage that run; the first stage is 1."""
         return [
             operator
             for operator in self.operators
@@ -286,7 +283,7 @@ class Plan:
         return [r for r in reads if self._is_running(r.jobs)]
 
     def _is_running(self, jobs: Sequence[str]) -> bool:
-        """Whether some of these jobs is not left out."""
+        """Whether any of these jobs is not paused."""
         return not self.paused.issuperset(jobs)
 
     @cached_property
@@ -301,13 +298,13 @@ class Plan:
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """For each operator what its state depends on: keys, windows, aggregates, the steps before it, and
-        whatever it says of itself.
+        """For each operator, all that its state depends on: keys, windows, aggregates, its other settings,
+        and the steps before it.
         """
         return {operator.id: fingerprints.describe(operator) for operator in self.operators}
 
     def with_births(self, births: Mapping[str, int]) -> Plan:
-        """With jobs that joined when time had come so far, in event time."""
+        """The plan with the event times at which later jobs joined."""
         routes = []
         for route in self.routes:
             times = [births[job] for job in route.jobs if job in births]
@@ -327,8 +324,8 @@ class Plan:
             other = topics.setdefault(topic.name, topic)
             if other.type is not topic.type:
                 raise DefinitionError(
-                    f"topic {topic.name!r} is said to be of {other.type.__name__} and of "
-                    f"{topic.type.__name__}; say it once"
+                    f"topic {topic.name!r} is declared with the types {other.type.__name__} and "
+                    f"{topic.type.__name__}; declare it once"
                 )
         for operator in self.operators:
             if len({edge.read is None for edge in operator.edges}) > 1:
@@ -359,7 +356,6 @@ def _operators_of(job: Job) -> list[Operator]:
         side_outputs = frozenset(
             output for origin, output in outputs_read if origin is node and output not in ("out", "late")
         )
-        fate = {"shows": node in written, "travels": node in consumed}
         operators.append(
             Operator(
                 id,
@@ -369,7 +365,8 @@ def _operators_of(job: Job) -> list[Operator]:
                 graph.depth(node),
                 _horizon(node),
                 upstream,
-                **fate,
+                shows=node in written,
+                travels=node in consumed,
                 side_outputs=side_outputs,
             )
         )
@@ -382,9 +379,7 @@ def _horizon(node: graph.Node) -> int:
 
 
 def _merge_shared(operators: Sequence[Operator]) -> tuple[Operator, ...]:
-    """Operators that several jobs use, and that are shared, once; in an order in which none comes before
-    those it takes rows from.
-    """
+    """Each operator once, with all the jobs that share it, behind the operators from which it takes rows."""
     found: dict[str, Operator] = {}
     for operator in operators:
         known = found.get(operator.id)
