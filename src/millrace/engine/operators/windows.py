@@ -348,23 +348,7 @@ class WindowsOperator:
             ],
             how="diagonal",
         )
-        state = pl.col(TRIGGER_STATE).drop_nulls().sort().alias(MERGED_STATES)
-        sums = pl.col(ARRIVED_ROWS, NEW_ROWS, PANE_COUNT, SETTLED_COUNT, PANES_BEFORE, SETTLED_BEFORE).sum()
-        extra = [
-            state,
-            sums,
-            pl.col(LOWEST_TIME, FIRST_TIME).min(),
-            pl.col(HIGHEST_TIME).max(),
-            pl.col(SHOWN_VALUES).explode(empty_as_null=False),
-        ]
-        cells = self.shape.partials.merge(all_cells, group=(START, END), extra=extra)
-        if self.window_panes.is_discarding:
-            cells = cells.join(
-                self.window_panes.merge_new(all_cells),
-                on=self.shape.group_columns,
-                how="left",
-                nulls_equal=True,
-            )
+        cells = self._merge_cells(all_cells)
         start = pl.when(pl.col(START) == FOREVER[0]).then(pl.col(FIRST_TIME)).otherwise(pl.col(START))
         has_watermark = times.lateness_time != BEFORE_ALL or not self._needs_window_start
         base = pl.lit(times.lateness_time, pl.Int64) if has_watermark else start
@@ -377,6 +361,23 @@ class WindowsOperator:
         return triggered.with_columns(
             pl.lit(value=False).alias(IS_CLOSED), pl.lit(value=False).alias(IS_GONE)
         )
+
+    def _merge_cells(self, all_cells: pl.DataFrame) -> pl.DataFrame:
+        """One cell per key and window, with the trigger states of all cells that it is merged from."""
+        state = pl.col(TRIGGER_STATE).drop_nulls().sort().alias(MERGED_STATES)
+        sums = pl.col(ARRIVED_ROWS, NEW_ROWS, PANE_COUNT, SETTLED_COUNT, PANES_BEFORE, SETTLED_BEFORE).sum()
+        extra = [
+            state,
+            sums,
+            pl.col(LOWEST_TIME, FIRST_TIME).min(),
+            pl.col(HIGHEST_TIME).max(),
+            pl.col(SHOWN_VALUES).explode(empty_as_null=False),
+        ]
+        cells = self.shape.partials.merge(all_cells, group=(START, END), extra=extra)
+        if not self.window_panes.is_discarding:
+            return cells
+        new_values = self.window_panes.merge_new(all_cells)
+        return cells.join(new_values, on=self.shape.group_columns, how="left", nulls_equal=True)
 
     def _fire(
         self,

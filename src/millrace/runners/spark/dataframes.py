@@ -50,14 +50,7 @@ def from_dataframe(
     the log exactly once, and with `available_now` it stops when it has read what there is. Rows come to the
     driver, a batch at a time, and from there to the log.
     """
-    require_type("from_dataframe", topic, Topic, "a topic; say Topic('name', Type)")
-    if not hasattr(frame, "isStreaming"):
-        raise DefinitionError(f"from_dataframe: {short_repr(frame)} is not a DataFrame of Spark")
-    missing = [name for name in (*topic.schema, time) if name not in frame.columns]
-    if missing:
-        raise DefinitionError(
-            f"from_dataframe: {topic.name} needs {missing[0]!r}; the DataFrame has {', '.join(frame.columns)}"
-        )
+    _check_columns(frame, topic, time)
     log = log or load().log.url
     with_time = frame.select(*dict.fromkeys([*topic.schema, time]))
     target_log = open_log(log)
@@ -85,6 +78,17 @@ def from_dataframe(
 
     query = with_time.writeStream.foreachBatch(commit).option("checkpointLocation", checkpoint)
     return (query.trigger(availableNow=True) if available_now else query).start()
+
+
+def _check_columns(frame: DataFrame, topic: Topic, time: str) -> None:
+    require_type("from_dataframe", topic, Topic, "a topic; say Topic('name', Type)")
+    if not hasattr(frame, "isStreaming"):
+        raise DefinitionError(f"from_dataframe: {short_repr(frame)} is not a DataFrame of Spark")
+    missing = [name for name in (*topic.schema, time) if name not in frame.columns]
+    if missing:
+        raise DefinitionError(
+            f"from_dataframe: {topic.name} needs {missing[0]!r}; the DataFrame has {', '.join(frame.columns)}"
+        )
 
 
 def _to_events(table: pa.Table, topic: Topic, time: str) -> pl.DataFrame:

@@ -41,33 +41,34 @@ def verify_state(folder: Path, counts: VerificationCounts) -> Iterator[Damage]:
             continue
         except MillraceError as error:
             yield Damage(str(identity), "all of it", str(error), "whose state this is", _RESTORE)
-        if (path / "quarantine.json").exists():
-            counts.files += 1
-            try:
-                Quarantine(path)
-            except MillraceError as error:
-                yield Damage(
-                    str(path / "quarantine.json"),
-                    "all of it",
-                    str(error),
-                    "which jobs are under quarantine",
-                    _RESTORE,
-                )
+        yield from _verify_quarantine(path, counts)
         if (path / "local.db").exists():
             yield from _verify_database(path / "local.db", counts)
-        for file in sorted(path.glob("checkpoint*/**/*")):
-            if file.is_file() and file.suffix != ".crc":
-                counts.files += 1
-                if not is_intact(file):
-                    yield Damage(
-                        str(file),
-                        "some place",
-                        "its checksum does not fit",
-                        "what the jobs remember",
-                        _RESTORE,
-                    )
+        yield from _verify_checkpoints(path, counts)
         for seed in sorted(path.glob("seed-*.savepoint")):
             yield from verify_savepoint(seed, counts)
+
+
+def _verify_quarantine(path: Path, counts: VerificationCounts) -> Iterator[Damage]:
+    file = path / "quarantine.json"
+    if not file.exists():
+        return
+    counts.files += 1
+    try:
+        Quarantine(path)
+    except MillraceError as error:
+        yield Damage(str(file), "all of it", str(error), "which jobs are under quarantine", _RESTORE)
+
+
+def _verify_checkpoints(path: Path, counts: VerificationCounts) -> Iterator[Damage]:
+    """Damaged files of Spark's checkpoints, by the checksums beside them."""
+    for file in sorted(path.glob("checkpoint*/**/*")):
+        if file.is_file() and file.suffix != ".crc":
+            counts.files += 1
+            if not is_intact(file):
+                yield Damage(
+                    str(file), "some place", "its checksum does not fit", "what the jobs remember", _RESTORE
+                )
 
 
 def verify_savepoint(path: Path, counts: VerificationCounts) -> Iterator[Damage]:

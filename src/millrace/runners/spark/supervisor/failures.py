@@ -83,7 +83,11 @@ def explain_failure(error: BaseException, *, state: Path, since: int = 0) -> Mil
         )
     if "JAVA_GATEWAY_EXITED" in text and (reason := _find_jvm_error(state / "spark.log", since)):
         return _session_error(reason, state)
-    summary_line = summarize(text) or type(error).__name__
+    return _explain_summary(summarize(text) or type(error).__name__, text, state)
+
+
+def _explain_summary(summary_line: str, text: str, state: Path) -> MillraceError:
+    """An error whose cause shows in the last line of Spark's message."""
     if _SETTINGS_ERROR.search(text):
         return _session_error(summary_line, state)
     if denied := _ACCESS_ERROR.search(summary_line):

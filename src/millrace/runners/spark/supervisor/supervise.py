@@ -258,11 +258,7 @@ def _supervise(folder: StateFolder, settings: Settings, report: Report, stopping
                     raise outcome.error
                 failures = 0 if outcome.batches else failures
                 if failures == len(BACK_OFF):
-                    raise RunFailed(
-                        f"the query failed {failures + 1} times in a row without completing a batch; the "
-                        f"last error: {outcome.error}. Nothing is lost: correct the cause and run again. "
-                        f"Spark's own output is in {folder.spark_log}"
-                    )
+                    raise _explain_giving_up(outcome.error, failures + 1, folder)
                 wait = 0.0 if outcome.batches else BACK_OFF[failures]
                 failures += 1
                 _log.warning(
@@ -276,3 +272,11 @@ def _supervise(folder: StateFolder, settings: Settings, report: Report, stopping
         finally:
             for standby in standbys:
                 standby.end()
+
+
+def _explain_giving_up(error: Exception, failures: int, folder: StateFolder) -> RunFailed:
+    return RunFailed(
+        f"the query failed {failures} times in a row without completing a batch; the "
+        f"last error: {error}. Nothing is lost: correct the cause and run again. "
+        f"Spark's own output is in {folder.spark_log}"
+    )
