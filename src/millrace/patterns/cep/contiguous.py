@@ -174,10 +174,9 @@ class ContiguousMatcher:
         chosen = np.flatnonzero(is_reported)
         if not len(chosen):
             return after
-        starts, until = found.starts[chosen], found.scanned_until[chosen]
-        lengths = until - starts
+        lengths = found.scanned_until[chosen] - found.starts[chosen]
         bases = np.cumsum(lengths) - lengths
-        places = np.arange(lengths.sum()) - np.repeat(bases, lengths) + np.repeat(starts, lengths)
+        places = _join_ranges(found.starts[chosen], lengths)
         part = rows[places]
         lists = (
             part[MASK].to_list(),
@@ -186,15 +185,13 @@ class ContiguousMatcher:
         )
         fresh, begins = is_new[places].tolist(), np.isin(np.arange(len(places)), bases).tolist()
         nothing: list[tuple[()]] = [()] * len(places)
-        for base, length, is_late in zip(
-            bases.tolist(), lengths.tolist(), is_overdue[chosen].tolist(), strict=True
-        ):
-            end = base + length
+        spans = (bases.tolist(), lengths.tolist(), is_overdue[chosen].tolist())
+        for base, length, is_late in zip(*spans, strict=True):
             key_results = MatchResults([], [])
             time = lists[1][base] + span if is_late else BEFORE_ALL
             rules.advance(
                 PartialMatches(),
-                KeyRows(*lists, nothing, begins, base, end),
+                KeyRows(*lists, nothing, begins, base, base + length),
                 time,
                 key_results,
                 is_ended=False,
@@ -222,7 +219,7 @@ class ContiguousMatcher:
         of_key, first = np.unique(keys[starts], return_index=True)
         first_kept = starts[first]
         lengths = ends[first_kept] - first_kept
-        places = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths - first_kept, lengths)
+        places = _join_ranges(first_kept, lengths)
         begins = np.zeros(len(keys), dtype=np.bool_)
         begins[starts] = True
         span = self.matcher.pattern.span
@@ -241,3 +238,9 @@ class ContiguousMatcher:
             pl.Series(EXPIRES_AT, np.repeat(until, lengths)),
         )
         return kept.select(list(self.schema))
+
+
+def _join_ranges(starts: Numbers, lengths: Numbers) -> Numbers:
+    """The row numbers of several ranges in turn: starts 3 and 7 with lengths 2 and 3 give 3 4 7 8 9."""
+    joined: Numbers = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths - starts, lengths)
+    return joined

@@ -1,6 +1,6 @@
 """Parses YAML documents as transcripts, and refuses unknown keys."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -144,18 +144,10 @@ def parse_document(document: Any) -> Transcript:
     if must_fail not in (None, "missing", "unexpected"):
         raise TranscriptError(f"`must_fail: {to_text(must_fail)}` is unknown; use missing or unexpected")
     steps = tuple(_parse_steps(document["steps"]))
-    for event in (
-        event for kind, payload in steps if kind == "events" and process is not None for event in payload
-    ):
-        processes.check_calls(event["value"], f"an event at {event['t']}", is_shared=event["side"] == "right")
+    if process is not None:
+        _check_calls(steps)
     idle = parse_integer(document["idle"], "idle", least=1) if "idle" in document else None
-    watermark = parse_watermark(document["watermarks"], idle) if "watermarks" in document else None
-    if watermark is not None and any(
-        kind == "watermark" and payload != {"at": "end", "partition": None} for kind, payload in steps
-    ):
-        raise TranscriptError(
-            "with `watermarks` events move the watermark, so the only step of its own is `watermark: end`"
-        )
+    watermark = _parse_watermarks(document, idle, steps)
     return Transcript(
         parse_window(document.get("window", "global")),
         parse_trigger(document.get("trigger", "default")),
@@ -175,6 +167,25 @@ def parse_document(document: Any) -> Transcript:
         must_fail,
         steps,
     )
+
+
+def _check_calls(steps: Sequence[tuple[str, Any]]) -> None:
+    """Refuses events whose values are not calls of a processor."""
+    for event in (event for kind, payload in steps if kind == "events" for event in payload):
+        processes.check_calls(event["value"], f"an event at {event['t']}", is_shared=event["side"] == "right")
+
+
+def _parse_watermarks(
+    document: Mapping[str, Any], idle: int | None, steps: Sequence[tuple[str, Any]]
+) -> Watermark | None:
+    if "watermarks" not in document:
+        return None
+    watermark = parse_watermark(document["watermarks"], idle)
+    if any(kind == "watermark" and payload != {"at": "end", "partition": None} for kind, payload in steps):
+        raise TranscriptError(
+            "with `watermarks` events move the watermark, so the only step of its own is `watermark: end`"
+        )
+    return watermark
 
 
 def _parse_choice(document: Mapping[str, Any], key: str) -> str:
