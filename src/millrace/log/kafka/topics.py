@@ -301,33 +301,19 @@ class Topics:
         full = self._brokers.kafka_name(topic)
         now, elapsed = clock
         try:
-            wanted = ConfigResource(ConfigResource.Type.TOPIC, full)
-            broker_retention = int(
-                self._single_result(
-                    self._admin.describe_configs([wanted], request_timeout=HOUSEKEEPING_SECONDS)
-                )["retention.ms"].value
-            )
-            if (
-                broker_retention < 0
-            ):  # for ever: a published retention alone, which may be forged, removes nothing
-                return
-
-            def request(spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, Any]:
-                topic_partitions = {TopicPartition(full, number): spec for number in range(partitions)}
-                futures = self._admin.list_offsets(
-                    topic_partitions, isolation_level=isolation, request_timeout=HOUSEKEEPING_SECONDS
-                )
-                return {
-                    topic_partition.partition: future.result(2 * HOUSEKEEPING_SECONDS)
-                    for topic_partition, future in futures.items()
-                }
+            broker_retention = self._request_retention(full)
+            if broker_retention < 0:
+                return  # kept for ever: a published retention alone, which may be forged, removes nothing
 
             def request_offsets(spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, int]:
-                return {number: answer.offset for number, answer in request(spec, isolation).items()}
+                answers = self._list_offsets_once(full, partitions, spec, isolation)
+                return {number: answer.offset for number, answer in answers.items()}
 
             if elapsed is not None:
-                newest = request(OffsetSpec.max_timestamp(), IsolationLevel.READ_UNCOMMITTED).values()
-                now = min(now, max(answer.timestamp for answer in newest) + elapsed)
+                newest = self._list_offsets_once(
+                    full, partitions, OffsetSpec.max_timestamp(), IsolationLevel.READ_UNCOMMITTED
+                )
+                now = min(now, max(answer.timestamp for answer in newest.values()) + elapsed)
             cutoff = OffsetSpec.for_timestamp(max(0, now - max(broker_retention, retention)))
             begins = request_offsets(OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
             ends = request_offsets(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
@@ -338,6 +324,26 @@ class Topics:
         due = {number: ends[number] if offset < 0 else offset for number, offset in first_kept.items()}
         if due := {number: offset for number, offset in due.items() if offset > begins[number] >= 0}:
             self.remove_before(topic, due)
+
+    def _request_retention(self, full: str) -> int:
+        """The retention that the brokers apply to a topic, in milliseconds; -1: for ever."""
+        wanted = ConfigResource(ConfigResource.Type.TOPIC, full)
+        configs = self._admin.describe_configs([wanted], request_timeout=HOUSEKEEPING_SECONDS)
+        return int(self._single_result(configs)["retention.ms"].value)
+
+    def _list_offsets_once(
+        self, full: str, partitions: int, spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[int, Any]:
+        """The answer for each partition, for housekeeping: no second attempt."""
+        futures = self._admin.list_offsets(
+            {TopicPartition(full, number): spec for number in range(partitions)},
+            isolation_level=isolation,
+            request_timeout=HOUSEKEEPING_SECONDS,
+        )
+        return {
+            topic_partition.partition: future.result(2 * HOUSEKEEPING_SECONDS)
+            for topic_partition, future in futures.items()
+        }
 
     def check_partition(self, topic: str, partition: int) -> None:
         """Refuses a partition that does not exist."""
