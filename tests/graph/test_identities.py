@@ -209,3 +209,20 @@ def test_every_window_trigger_and_aggregate_has_a_vector() -> None:
         and issubclass(kind, Trigger | WindowFn | Reduction)
     }
     assert own <= covered
+
+
+class Alarming(Range):
+    """A range that reports to somebody: who that is changes no state."""
+
+    def __init__(self, column: str, scale: int, reports_to: str) -> None:
+        super().__init__(column, scale=scale)
+        self.reports_to = reports_to
+
+    def settings(self) -> dict[str, object]:
+        return {"scale": self.scale}
+
+
+def test_an_own_aggregate_may_leave_out_what_changes_no_state() -> None:
+    identity = {"kind": "own", "name": "Alarming", "settings": {"scale": 2}, "columns": ["speed"]}
+    for name in ("Ada", "Grace"):
+        assert identify_aggregate(aggregates.own(Alarming("speed", 2, name))) == identity

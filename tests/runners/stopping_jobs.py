@@ -81,8 +81,8 @@ class Picky(Aggregate):
             raise KeyError(state)
         return state[0]
 
-    def __str__(self) -> str:
-        return f"Picky({self.where})"
+    def settings(self) -> dict[str, Any]:
+        return {"where": self.where}
 
 
 def picky(fails_at: int | None, where: str) -> mr.Job:

@@ -71,7 +71,7 @@ class Reduction(ABC):
         return self.column
 
     def __str__(self) -> str:
-        """As users write it. State depends on this text."""
+        """As users write it."""
         return f"{type(self).__name__.lower()}({'' if self.column is None else repr(self.column)})"
 
 

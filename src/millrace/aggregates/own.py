@@ -2,7 +2,7 @@
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,10 +99,18 @@ class Aggregate(ABC):
         """The type of the result for a column of type `dtype`; by default `returns`."""
         return self.returns
 
+    def settings(self) -> Mapping[str, Any]:
+        """What the aggregate was made with, besides its columns.
+
+        State fits an aggregate of the same class name, columns and settings. Override it to leave out what
+        changes no state.
+        """
+        return {name: value for name, value in sorted(vars(self).items()) if name != "columns"}
+
     def __str__(self) -> str:
-        """As users write it. State depends on this text."""
-        more = [f"{name}={value!r}" for name, value in sorted(vars(self).items()) if name != "columns"]
-        return f"{type(self).__name__}({', '.join([*map(repr, self.columns), *more])})"
+        """As users write it."""
+        settings = [f"{name}={value!r}" for name, value in self.settings().items()]
+        return f"{type(self).__name__}({', '.join([*map(repr, self.columns), *settings])})"
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ _SKETCH_KINDS: dict[type[a.Aggregate], str] = {
 def identify_aggregate(aggregate: Reduction) -> Identity:
     """Which aggregate, of which columns."""
     if isinstance(aggregate, a.Own):
-        settings = {name: value for name, value in vars(aggregate.inner).items() if name != "columns"}
+        settings = aggregate.inner.settings()
         own_columns = list(aggregate.inner.columns)
         kind = _SKETCH_KINDS.get(type(aggregate.inner))
         if kind is None:
