@@ -54,9 +54,7 @@ def test_nothing_is_forgotten_over_a_restart() -> None:
 
 @pytest.mark.parametrize("on", ["model", "engine"])
 def test_a_slow_partition_holds_the_result_back(on: testing.On) -> None:
-    """The watermark is the least of all partitions'.
-    The model is the specification; the engine is what runs.
-    """
+    """The watermark is the least of all partitions'; the model and the engine agree."""
     script = testing.Script(fixed, on=on, partitions=2)
     script.events({"team": "red", "points": 5, "event_time": 3_000}, partition=0)
     script.watermark("10s", partition=0)
