@@ -78,7 +78,7 @@ compare: setup ## this tree beside an earlier one, measured in turn: BASE=<commi
 	$(BIN)/python -m bench.compare $(BASE) $(ARGS)
 
 metrics: setup ## how large the source is, and what makes it hard to read
-	@$(BIN)/python bench/metrics.py $(ARGS)
+	@$(BIN)/python -m bench.metrics $(ARGS)
 
 web: | $(UV) ## build the page of the live map, if its sources changed; fetches Node where there is none
 	@$(or $(wildcard $(BIN)/python),$(PYTHON)) web/build.py
