@@ -94,12 +94,12 @@ def node_on_path() -> Node | None:
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         return None
-    said = (
+    output = (
         subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
         .stdout.strip()
         .removeprefix("v")
     )
-    version = tuple(int(part) for part in said.split(".")[:2] if part.isdigit())
+    version = tuple(int(part) for part in output.split(".")[:2] if part.isdigit())
     return Node(Path(node), Path(npm).resolve()) if version >= OLDEST else None
 
 
@@ -152,9 +152,9 @@ def fetch_node(say: Callable[[str], None]) -> Node:
 
 
 def last_words(output: str) -> str:
-    """The end of what a program said, for a message."""
+    """The end of what a program printed, for a message."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return " / ".join(lines[-3:])[-400:] or "it said nothing"
+    return " / ".join(lines[-3:])[-400:] or "it printed nothing"
 
 
 def npm(node: Node, *arguments: str) -> None:

@@ -372,14 +372,4 @@ def _format_sliding(size: int, every: int, offset: str) -> str:
     )
 
 
-explain_errors_of(
-    globals(),
-    "counted",
-    "delta",
-    "fixed",
-    "global_window",
-    "processing_time",
-    "punctuated",
-    "sessions",
-    "sliding",
-)
+explain_errors_of(globals(), *(name for name in __all__ if name.islower()))

@@ -148,7 +148,7 @@ def test_a_lost_connection_is_made_again_and_nothing_is_lost(broker: Mosquitto) 
             "the loss is noticed",
         )
         broker.start()
-        connector.acknowledge(before)  # by a connection that is no more: the broker is not told
+        connector.acknowledge(before)  # by a connection that is no more: the broker does not learn of it
         broker.publish(numbered(3))
         assert gathered(connector, 3) == [1, 2, 3]
         assert nothing_more(connector)
@@ -174,7 +174,7 @@ def test_nodes_of_one_group_divide_the_messages(broker: Mosquitto) -> None:
     assert found["two"]
 
 
-def test_two_nodes_of_one_name_are_told_so(broker: Mosquitto, caplog: pytest.LogCaptureFixture) -> None:
+def test_two_nodes_of_one_name_are_warned(broker: Mosquitto, caplog: pytest.LogCaptureFixture) -> None:
     with connected(broker) as first, connected(broker) as second:
 
         def warned() -> bool:
@@ -185,7 +185,7 @@ def test_two_nodes_of_one_name_are_told_so(broker: Mosquitto, caplog: pytest.Log
                     return "same client_id" in str(error)
             return "same client_id" in caplog.text
 
-        eventually(warned, "one of them is told")
+        eventually(warned, "one of them is warned")
 
 
 @dataclass
@@ -239,7 +239,7 @@ def test_a_message_that_does_not_fit_is_a_dead_letter_and_does_not_come_again(
     assert ["'count'" in details[payload] for payload in bad] == [True, True, False, False, False]
     assert details[bad[2]] == "ZeroDivisionError: of a user"
     with connected(broker) as again:
-        assert nothing_more(again), "the broker was told of all of them"
+        assert nothing_more(again), "the broker has every acknowledgement"
     log.close()
 
 
