@@ -95,10 +95,10 @@ def noticed(mutant: Mutant, package: Path) -> str | None:
     path.write_text(mutant.apply(right))
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
     try:
-        about_patterns = any(word in mutant.file for word in ("patterns/", "matching", "contiguous"))
+        about_patterns = any(word in mutant.file for word in ("patterns/", "operators/match"))
         about_keys = any(
             word in mutant.file
-            for word in ("process", "calling", "dedup", "intervals", "versions", "joining", "recutting")
+            for word in ("process", "deduplicate", "join", "keyed_table", "ordered_rows", "rescale")
         )
         phases = KEYED if about_keys else (*PATTERNS, *WINDOWS) if about_patterns else (*WINDOWS, *PATTERNS)
         return next((failed for tests in phases if (failed := first_failure(package.parent, tests))), None)
