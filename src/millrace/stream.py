@@ -247,7 +247,7 @@ class Stream(AggregationMethods):
                 "late() follows an aggregation, whose refused rows it gives; say it right "
                 "behind that aggregation"
             )
-        if any(edge.read is None for edge in graph.edges(node)):
+        if not graph.takes_rows(node):
             raise DefinitionError(
                 "late() of a later aggregation is always empty: panes between stages are never dropped; ask "
                 "the first one"

@@ -1,7 +1,9 @@
-"""What a batch brings to an operator: how far its partitions are, and its rows.
+"""What a batch brings to an operator: how far its channels are, and its rows.
 
-Each row carries `_w`, the watermark of its own partition as it stood at that row: by it `lateness.py` judges
-the row.
+A channel is a partition of a topic, or an operator whose results are rows. Each row carries `_w`, the
+watermark of its own channel as it stood at that row: by it `lateness.py` judges the row. An operator shows
+nothing behind its own low watermark, so its rows are late only where it was idle, and others went on without
+it.
 """
 
 from __future__ import annotations
@@ -45,9 +47,20 @@ class BatchProgress:
         return BEFORE_ALL if self.after.low_watermark is None else self.after.low_watermark
 
     @property
+    def output_watermark(self) -> int | None:
+        """The low watermark, less what results may be behind it: what follows the operator goes by this."""
+        low = self.after.low_watermark
+        return low if low is None or self.is_ended else low - self.operator.node.output_delay
+
+    @property
     def is_ended(self) -> bool:
         """Whether no row follows."""
         return self.watermark >= END_OF_STREAM
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all channels are idle."""
+        return self.after.is_idle(self.reports)
 
     @property
     def partition_watermarks(self) -> Sequence[PartitionWatermark]:
@@ -60,10 +73,15 @@ class BatchProgress:
 
 
 def collect_reports(operator: Operator, body: Body) -> dict[str, PartitionReport]:
-    """What a batch says of each partition that the operator reads."""
+    """What a batch says of each channel that the operator reads."""
     reports: dict[str, PartitionReport] = {}
-    for index, edge in enumerate(operator.edges):
+    for index, (edge, upstream) in enumerate(zip(operator.edges, operator.upstream, strict=True)):
         if edge.read is None:
+            assert upstream is not None
+            is_idle = upstream in body.idle_operators
+            reports[f"{index}/"] = PartitionReport(
+                body.low_watermarks.get(upstream), not is_idle, 0, 0 if is_idle else None
+            )
             continue
         watermark, topic = edge.read.watermark, edge.read.topic.name
         for source in body.sources:
@@ -72,10 +90,15 @@ def collect_reports(operator: Operator, body: Body) -> dict[str, PartitionReport
                 percentile = watermark if isinstance(watermark, Percentile) else None
                 measured = source.lags.get(watermark.clock_id, ()) if percentile else ()
                 lags = tuple(LagReport(*lag_report) for lag_report in measured)
-                report = PartitionReport(
-                    clock, source.has_rows, watermark.delay, _idle_after(watermark, source), percentile, lags
+                reports[f"{index}/{topic}/{source.partition}"] = PartitionReport(
+                    clock,
+                    source.has_rows,
+                    watermark.delay,
+                    _idle_after(watermark, source),
+                    percentile,
+                    lags,
+                    (topic, source.partition),
                 )
-                reports[f"{index}/{topic}/{source.partition}"] = report
     return reports
 
 
@@ -109,9 +132,14 @@ def load_rows(
     frames = []
     for block in blocks:
         frame, delay = block.frame, 0
-        topic = block.channel.partition("/")[2]
+        topic = operator.topic_of(block.channel)
+        origin = pl.lit(topic, pl.String).alias(TOPIC)
         if operator.carries_watermarks(block.channel):
-            frames.append(frame.rename({CLOCK: WATERMARK}).with_columns(pl.lit(topic).alias(TOPIC)))
+            watermark = pl.col(CLOCK)
+            if topic is None:
+                upstream = progress.partitions[block.channel].watermark(delay)
+                watermark = pl.max_horizontal(watermark, pl.lit(upstream, pl.Int64))
+            frames.append(frame.with_columns(watermark.alias(WATERMARK), origin).drop(CLOCK))
             continue
         old_watermarks = {}
         for part in frame[PARTITION].unique():
@@ -125,11 +153,7 @@ def load_rows(
             else pl.col(CLOCK) - delay
         )
         before = pl.col(PARTITION).replace_strict(old_watermarks, return_dtype=pl.Int64)
-        frames.append(
-            frame.with_columns(
-                pl.max_horizontal(own, before).alias(WATERMARK), pl.lit(topic).alias(TOPIC)
-            ).drop(CLOCK)
-        )
+        frames.append(frame.with_columns(pl.max_horizontal(own, before).alias(WATERMARK), origin).drop(CLOCK))
     if not frames:
         return None
     return (frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")).with_row_index(

@@ -102,6 +102,8 @@ class Body:
     sources: list[SourcePartition] = field(default_factory=list)
     low_watermarks: dict[str, int | None] = field(default_factory=dict)
     """The low watermark of each operator passed so far."""
+    idle_operators: frozenset[str] = frozenset()
+    """Those among them whose inputs are all idle: nobody waits for them."""
     partition_watermarks: dict[str, list[PartitionWatermark]] = field(default_factory=dict)
     """The watermarks of the partitions that each operator over rows reads. One slot reports them for all."""
     counts: dict[str, int] = field(default_factory=dict)
@@ -118,6 +120,7 @@ class Body:
                 for s in self.sources
             ],
             "lows": self.low_watermarks,
+            "idle": sorted(self.idle_operators),
             "partitions": {id: [*map(astuple, marks)] for id, marks in self.partition_watermarks.items()},
             "counts": self.counts,
             "blocks": [
@@ -133,7 +136,13 @@ class Body:
         """The body of `encode`. Its blocks stay bytes until they are used."""
         at = 4 + int.from_bytes(data[:4], "little")
         header = json.loads(data[4:at])
-        body = cls(header["now"], header["end"], low_watermarks=header["lows"], counts=header["counts"])
+        body = cls(
+            header["now"],
+            header["end"],
+            low_watermarks=header["lows"],
+            idle_operators=frozenset(header["idle"]),
+            counts=header["counts"],
+        )
         for topic, partition, has_rows, clocks, lags, idle_after in header["sources"]:
             reports = {clock: [LagReport(*lag) for lag in some] for clock, some in lags.items()}
             body.sources.append(SourcePartition(topic, partition, has_rows, clocks, reports, idle_after))
@@ -156,7 +165,8 @@ class Packet:
 def merge_bodies(bodies: Iterable[Body]) -> Body:
     """All bodies that reached one slot in one batch, as a new one.
 
-    A low watermark is the minimum of those that the bodies carry; None, "not yet", is less than any.
+    A low watermark is the minimum of those that the bodies carry; None, "not yet", is less than any. An
+    operator is idle if it is so in all slots.
     """
     received = list(bodies)
     if not received:
@@ -164,6 +174,7 @@ def merge_bodies(bodies: Iterable[Body]) -> Body:
             "a batch without a single packet: the source sends one to every slot, whatever it has read"
         )
     merged = Body(max(body.now for body in received), any(body.at_end for body in received))
+    merged.idle_operators = frozenset.intersection(*(body.idle_operators for body in received))
     for body in received:
         merged.sources += body.sources
         merged.blocks += body.blocks

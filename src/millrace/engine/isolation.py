@@ -146,12 +146,15 @@ def to_dead_letters(rows: pl.DataFrame, topic: str | None) -> pl.DataFrame:
     known = rows.with_columns(value)
     if RECORD_VALUE in rows.columns:
         known = known.with_columns(pl.col(RECORD_VALUE).fill_null(pl.col("value")).alias("value"))
-    origin_columns = {"partition": PARTITION, "offset": OFFSET, "key": RECORD_KEY}
+    origin_columns = {"key": RECORD_KEY} | (
+        {} if topic is None else {"partition": PARTITION, "offset": OFFSET}
+    )
+    origins = {name: column for name, column in origin_columns.items() if column in rows.columns}
     return known.select(
         pl.lit(topic, pl.String).alias("topic"),
         *[
-            (pl.col(c) if c in rows.columns else pl.lit(None)).cast(DEAD_SCHEMA[name]).alias(name)
-            for name, c in origin_columns.items()
+            (pl.col(origins[name]) if name in origins else pl.lit(None)).cast(DEAD_SCHEMA[name]).alias(name)
+            for name in ("partition", "offset", "key")
         ],
         pl.lit(None, pl.Int64).alias("timestamp"),
         "value",

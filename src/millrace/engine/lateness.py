@@ -216,10 +216,13 @@ class SliceJudge:
         """
         before, lateness, grid = progress.before, self.operator.node.lateness, self.grid
         is_judged = self.operator.carries_watermarks(block.channel)
+        from_operator = self.operator.topic_of(block.channel) is None
         first_open = {}
         for part in frame[PARTITION].unique():
-            name = f"{block.channel}/{part}"
-            watermark = None if is_judged else before.partitions[name].watermark(progress.reports[name].delay)
+            name = block.channel if from_operator else f"{block.channel}/{part}"
+            watermark = None
+            if from_operator or not is_judged:
+                watermark = before.partitions[name].watermark(progress.reports[name].delay)
             first_open[part] = max(
                 grid.end_above(None if watermark is None else watermark - lateness),
                 grid.end_above(before.dropped_until),

@@ -55,6 +55,7 @@ class OrderedBatch:
     """Rows before this are released."""
     output_watermark: int | None
     """What follows the operator may go by this."""
+    old_output_watermark: int | None
     saved: Mapping[str, Any] = field(default_factory=dict)
     """What is to be stored of this besides rows."""
 
@@ -85,7 +86,7 @@ class OrderedBatch:
             shown,
             changes,
             self.late,
-            self.progress.partition_watermarks,
+            self.progress,
             side_outputs or {},
         )
 
@@ -113,7 +114,7 @@ class OrderedRows:
         progress = BatchProgress.of(self.operator, body, saved["progress"])
         rows, late = (judge or self.judge)(progress.load_rows(blocks))
         watermark = END_OF_STREAM if self.in_processing_time or progress.is_ended else progress.watermark
-        output_watermark = progress.after.low_watermark
+        output_watermark = progress.output_watermark
         if self.in_processing_time and not progress.is_ended:
             output_watermark = max(saved["low"] or BEFORE_ALL, body.now)
         state, released = self.release(state, rows, saved["time"], watermark)
@@ -124,7 +125,7 @@ class OrderedRows:
             "time": BEFORE_ALL if self.in_processing_time else watermark,
             "low": output_watermark,
         }
-        times = (saved["time"], watermark, output_watermark)
+        times = (saved["time"], watermark, output_watermark, saved["low"])
         return OrderedBatch(self.operator, progress, state, released, late, version, *times, values)
 
     def judge(self, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:

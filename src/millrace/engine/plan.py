@@ -38,8 +38,8 @@ class Operator:
     """How long after its end a window may still change: the greatest lateness of this and all earlier
     operators.
     """
-    upstream: tuple[str, ...] = ()
-    """The ids of the operators whose panes it reads; empty where it reads topics."""
+    upstream: tuple[str | None, ...] = ()
+    """For each edge the id of the operator whose results it reads; null where it reads a topic."""
     shows: bool = True
     """Whether its panes go to a topic."""
     travels: bool = True
@@ -53,10 +53,10 @@ class Operator:
         assert isinstance(self.node, graph.Aggregation)
         return self.node
 
-    @property
+    @cached_property
     def over_rows(self) -> bool:
-        """Whether it reads rows of topics, rather than panes that may still be refined."""
-        return self.edges[0].read is not None
+        """Whether it reads rows, rather than panes that may still be refined."""
+        return graph.takes_rows(self.node)
 
     @property
     def is_bounded_by_ingestion(self) -> bool:
@@ -82,6 +82,11 @@ class Operator:
     def carries_watermarks(self, channel: str) -> bool:
         """Whether each row of a block carries its watermark, as it comes from an operator, not a topic."""
         return isinstance(self._edge(channel).origin, graph.Operation)
+
+    def topic_of(self, channel: str) -> str | None:
+        """The topic from which the rows of a channel come; null where an operator made them."""
+        read = self._edge(channel).read
+        return None if read is None else read.topic.name
 
     def _edge(self, channel: str) -> graph.Edge:
         return self.edges[int(channel.partition("/")[0])]
@@ -328,7 +333,7 @@ class Plan:
                     f"{topic.type.__name__}; declare it once"
                 )
         for operator in self.operators:
-            if len({edge.read is None for edge in operator.edges}) > 1:
+            if not operator.over_rows and any(edge.read is not None for edge in operator.edges):
                 raise DefinitionError(
                     f"{operator.id} takes rows of a topic and panes of an aggregation in one union; "
                     "aggregate the rows first"
@@ -349,9 +354,8 @@ def _operators_of(job: Job) -> list[Operator]:
     for node, id in ids.items():
         edges = tuple(graph.edges(node))
         upstream = tuple(
-            ids[edge.origin]
+            ids[edge.origin] if isinstance(edge.origin, graph.Operation) and edge.read is None else None
             for edge in edges
-            if isinstance(edge.origin, graph.Operation) and edge.read is None
         )
         side_outputs = frozenset(
             output for origin, output in outputs_read if origin is node and output not in ("out", "late")
@@ -375,6 +379,8 @@ def _operators_of(job: Job) -> list[Operator]:
 
 def _horizon(node: graph.Node) -> int:
     own = node.lateness if isinstance(node, graph.Operation) else 0
+    if isinstance(node, graph.Operation) and graph.takes_rows(node):
+        return own
     return max([own, *map(_horizon, node.inputs)])
 
 

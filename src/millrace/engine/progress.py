@@ -100,15 +100,18 @@ def find_hold(partitions: Sequence[PartitionWatermark]) -> WatermarkHold | None:
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """What one batch says of one channel."""
+    """What one batch says of one channel: a partition of a topic, or an operator whose results come in."""
 
     clock: int | None
+    """The time up to which it has come; of an operator its low watermark."""
     has_rows: bool
     delay: int
     idle_after: int | None
     percentile: Percentile | None = None
     """How the delay is learned, and from what, where it is."""
     lags: tuple[LagReport, ...] = ()
+    source: tuple[str, int] | None = None
+    """The topic and the partition; null: an operator."""
 
 
 @dataclass(frozen=True)
@@ -166,10 +169,9 @@ class Progress:
                     report.lags,
                 )
                 partition = replace(partition, learned_watermark=learned_watermark, lag_estimate=estimate)
+            partition = replace(partition, clock=_latest(partition.clock, report.clock))
             if report.has_rows:
-                partition = replace(
-                    partition, clock=_latest(partition.clock, report.clock), last_active=now, is_idle=False
-                )
+                partition = replace(partition, last_active=now, is_idle=False)
             elif report.idle_after is not None and now - partition.last_active >= report.idle_after:
                 partition = replace(partition, is_idle=True)
             partitions[name] = partition
@@ -185,12 +187,15 @@ class Progress:
         """How far each partition is."""
         found = []
         for name, report in reports.items():
-            _, topic, partition = name.split("/")
             progress = self.partitions[name]
-            found.append(
-                PartitionWatermark(topic, int(partition), progress.watermark(report.delay), progress.is_idle)
-            )
+            if report.source is not None:
+                watermark = progress.watermark(report.delay)
+                found.append(PartitionWatermark(*report.source, watermark, progress.is_idle))
         return found
+
+    def is_idle(self, reports: Mapping[str, PartitionReport]) -> bool:
+        """Whether all channels are idle."""
+        return all(self.partitions[name].is_idle for name in reports)
 
     def to_json(self) -> Any:
         """As plain values."""

@@ -15,6 +15,7 @@ import polars as pl
 
 from millrace import graph
 from millrace.aggregates import ORDER
+from millrace.engine.emitted_rows import renumber_source
 from millrace.engine.exchange import Block, Body
 from millrace.engine.lateness import cannot_be_late
 from millrace.engine.operators.assign import earliest_end, window_input
@@ -50,20 +51,23 @@ RAW_COLUMNS = {RECORD_KEY: pl.Binary(), RECORD_VALUE: pl.Binary()}
 
 
 def forward_rows(route: Route, rows: pl.DataFrame, bodies: list[Body]) -> None:
-    """Sends rows that an operator emits as rows along one edge; `_clock` is the watermark at each."""
+    """Sends rows that an operator lets through along one edge; `_clock` is the watermark at each."""
     read = route.edge.read
-    assert read is not None
-    deliver(route, read, rows.with_columns(source_order(route, read.topic.name).alias(SOURCE)), (), bodies)
+    order = renumber_source(route.edge_index) if read is None else source_order(route, read.topic.name)
+    deliver(route, read, rows.with_columns(order.alias(SOURCE)), (), bodies)
 
 
 def deliver(
     route: Route,
-    read: graph.Read,
+    read: graph.Read | None,
     frame: pl.DataFrame,
     batches: Sequence[PartitionBatch],
     bodies: list[Body],
 ) -> None:
-    """Takes rows through the stateless steps of an edge, then to its operator or its topic."""
+    """Takes rows through the stateless steps of an edge, then to its operator or its topic.
+
+    `read`: where they were read; null: an operator made them.
+    """
     if route.born_at is not None:
         frame = frame.filter(pl.col("event_time") > route.born_at)
     frame = route.edge.apply(frame)
@@ -74,7 +78,8 @@ def deliver(
         visible = frame.select(c for c in frame.columns if not c.startswith("_"))
         bodies[0].blocks.append(Block.of(route.target, "rows", visible))
         return
-    delivery = _Delivery(operator, read, f"{route.edge_index}/{read.topic.name}", batches, bodies)
+    channel = f"{route.edge_index}/{'' if read is None else read.topic.name}"
+    delivery = _Delivery(operator, read, channel, batches, bodies)
     match operator.node:
         case graph.Deduplication():
             _send_to_deduplication(delivery, frame)
@@ -99,7 +104,7 @@ class _Delivery:
     """One edge into one operator, during one batch."""
 
     operator: Operator
-    read: graph.Read
+    read: graph.Read | None
     channel: str
     batches: Sequence[PartitionBatch]
     bodies: list[Body]
@@ -130,6 +135,16 @@ class _Delivery:
     def carries_watermarks(self) -> bool:
         """Whether the rows come from an operator, with the watermark at each of them."""
         return self.operator.carries_watermarks(self.channel)
+
+    @property
+    def delay(self) -> int:
+        """The delay of the watermark; none where an operator made the rows."""
+        return 0 if self.read is None else self.read.watermark.delay
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether that delay is learned."""
+        return self.read is not None and self.read.watermark.is_learned
 
 
 # What may be combined before the shuffle
@@ -162,8 +177,8 @@ def _send_to_slices(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> Non
     if frame.is_empty():
         return
     carries_watermarks = delivery.carries_watermarks
-    is_learned = delivery.read.watermark.is_learned and not carries_watermarks
-    delay = 0 if carries_watermarks else delivery.read.watermark.delay
+    is_learned = delivery.is_learned and not carries_watermarks
+    delay = 0 if carries_watermarks else delivery.delay
     event_time = pl.col("event_time")
     first = grid.first_end(event_time)
     open_end = grid.first_end(pl.col(CLOCK) - (delay + operator.node.lateness))
@@ -196,11 +211,12 @@ def _set_future_aside(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> p
         return frame
     event_time = pl.col("event_time")
     missed = (grid.last_end(event_time) - grid.first_end(event_time)) // grid.window.every + 1
+    topic = None if delivery.read is None else delivery.read.topic.name
     future = add_raw_bytes(frame.filter(IS_FUTURE), delivery.batches)
     future = future.with_columns(pl.lit("future").alias("reason"), missed.alias("missed"))
     future = future.select(pl.exclude(rf"^{CLOCK}.*$", SOURCE, INGESTED, IS_FUTURE))
     future = future.rename({PARTITION: LATE_PARTITION}).with_columns(
-        pl.lit(delivery.read.topic.name).alias(TOPIC), pl.lit(1, pl.Int64).alias(ROW_COUNT)
+        pl.lit(topic, pl.String).alias(TOPIC), pl.lit(1, pl.Int64).alias(ROW_COUNT)
     )
     delivery.bodies[0].blocks.append(Block.of(f"late/{delivery.operator.id}", "late", future))
     return frame.filter(~pl.col(IS_FUTURE))
@@ -209,7 +225,7 @@ def _set_future_aside(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> p
 def _send_to_deduplication(delivery: _Delivery, frame: pl.DataFrame) -> None:
     """All rows whole, with their bytes where they might be refused here or later."""
     rows = frame.with_columns(pl.col("event_time").alias(ROW_TIME)).drop(rf"^{CLOCK}[0-9]+$")
-    latest = pl.max_horizontal(CLOCK, INGESTED) - delivery.read.watermark.delay
+    latest = pl.max_horizontal(CLOCK, INGESTED) - delivery.delay
     doubtful = rows.select(
         ((latest > pl.col(ROW_TIME)) | pl.col(IS_FUTURE)).fill_null(value=True)
     ).to_series()

@@ -155,6 +155,7 @@ def _add_origin(late: pl.DataFrame) -> pl.DataFrame:
     }
     late = late.with_columns(pl.lit(None, t).alias(c) for c, t in types.items() if c not in late.columns)
     origin = {TOPIC: "topic", LATE_PARTITION: "partition", OFFSET: "offset"}
+    late = late.with_columns(pl.when(pl.col(TOPIC).is_not_null()).then(OFFSET))
     return late.drop(*origin.values(), strict=False).rename(origin)
 
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from millrace import graph, lookups
 from millrace.engine import state as states
+from millrace.engine.emitted_rows import to_rows
 from millrace.engine.exchange import Block, Body, Packet, merge_bodies
 from millrace.engine.isolation import (
     NO_DEAD_LETTERS,
@@ -25,7 +26,7 @@ from millrace.engine.operators.emit import drop_replaced_retractions, net_change
 from millrace.engine.operators.partials import partials_of
 from millrace.engine.operators.registry import operator_for
 from millrace.engine.plan import Operator, Plan, Route
-from millrace.engine.routing import forward_rows, partition_by_slot
+from millrace.engine.routing import deliver, forward_rows, partition_by_slot
 from millrace.engine.state import SlotState
 from millrace.errors import StateUnreadable
 from millrace.values.calls import ordinary_errors
@@ -101,14 +102,25 @@ def _step_operator(
 ) -> SlotState:
     """One operator's part: what comes to it, and the packets that go on."""
     outgoing, own = outboxes
+    incoming = inbox[0]
     result = _run_operator(operator, state, inbox)
-    for body in outgoing:
+    is_idle = _is_idle(operator, result, incoming)
+    for body in (incoming, *outgoing):
         body.low_watermarks[operator.id] = result.watermark
-    if slot == 0 and result.partition_watermarks:
-        own.partition_watermarks[operator.id] = list(result.partition_watermarks)
+        if is_idle:
+            body.idle_operators |= {operator.id}
+    if slot == 0 and result.progress is not None and result.progress.partition_watermarks:
+        own.partition_watermarks[operator.id] = list(result.progress.partition_watermarks)
     _send(plan, operator, result, outgoing, own)
-    _forward_rows(plan, operator, result, inbox[0], outboxes)
+    _forward_rows(plan, operator, result, incoming, outboxes)
     return result.state
+
+
+def _is_idle(operator: Operator, result: OperatorResult, incoming: Body) -> bool:
+    """Whether nobody need wait for the operator, as all that it reads is idle."""
+    if result.progress is not None:
+        return result.progress.is_idle
+    return incoming.idle_operators.issuperset(id for id in operator.upstream if id is not None)
 
 
 def _run_operator(operator: Operator, state: SlotState, inbox: tuple[Body, list[Block]]) -> OperatorResult:
@@ -154,7 +166,7 @@ def _find_offending_rows(
         [
             NO_DEAD_LETTERS.drop("reason"),
             *(
-                to_dead_letters(offending, block.channel.partition("/")[2] or None)
+                to_dead_letters(offending, operator.topic_of(block.channel))
                 for offending, block in zip(found, blocks, strict=True)
             ),
         ],
@@ -164,7 +176,12 @@ def _find_offending_rows(
 
 def _next_body(incoming: Body) -> Body:
     """What the next stage must know besides rows."""
-    return Body(incoming.now, incoming.at_end, low_watermarks=dict(incoming.low_watermarks))
+    return Body(
+        incoming.now,
+        incoming.at_end,
+        low_watermarks=dict(incoming.low_watermarks),
+        idle_operators=incoming.idle_operators,
+    )
 
 
 def _send(plan: Plan, operator: Operator, result: OperatorResult, outgoing: list[Body], own: Body) -> None:
@@ -221,6 +238,10 @@ def _send_output(
                 if next_route.edge.makes_join_rows
                 else drop_replaced_retractions(rows, operator.node.accumulation),
             )
+            continue
+        if next_route.operator.over_rows:
+            rows = to_rows(changes, operator.node, next_route.edge_index)
+            deliver(next_route, None, rows, (), outgoing)
             continue
         frame = _select_needed(next_route.operator, next_route.edge.apply(changes))
         for target_slot, part in partition_by_slot(frame, list(next_route.operator.node.keys), plan.slots):

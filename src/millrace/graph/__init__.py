@@ -1,6 +1,6 @@
 """The graph that a stream records. It knows no engine."""
 
-from millrace.graph.edges import SHARED, Edge, depth, edges, operator_ids, walk
+from millrace.graph.edges import SHARED, Edge, depth, edges, operator_ids, takes_rows, walk
 from millrace.graph.identity import Identity
 from millrace.graph.nodes import (
     TIMEOUTS,
@@ -76,5 +76,6 @@ __all__ = [
     "operator_ids",
     "output_columns",
     "side_output",
+    "takes_rows",
     "walk",
 ]

@@ -11,7 +11,7 @@ import polars as pl
 
 from millrace.errors import DefinitionError
 from millrace.graph.nodes import JoinRows, Late, Node, Read, SideOutput, Stateless, Union, Write
-from millrace.graph.operations import Operation
+from millrace.graph.operations import Aggregation, Operation
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +35,18 @@ class Edge:
     def read(self) -> Read | None:
         """The topic whose rows come; null where panes do."""
         return self.origin if isinstance(self.origin, Read) else self.upstream_read
+
+    @property
+    def is_append_only(self) -> bool:
+        """Whether what comes is never taken back: rows, and not a changelog."""
+        return self.read is not None or (
+            isinstance(self.origin, Operation) and (self.output != "out" or self.origin.is_append_only)
+        )
+
+    @property
+    def has_panes(self) -> bool:
+        """Whether panes of an aggregation come, which have a window of their own."""
+        return isinstance(self.origin, Aggregation) and self.read is None and self.output == "out"
 
     @property
     def makes_join_rows(self) -> bool:
@@ -76,6 +88,16 @@ def _edges(node: Node, steps: tuple[Stateless, ...], input_index: int) -> Iterat
                 yield from _edges(upstream, steps, input_index)
         case _:
             raise DefinitionError(f"a stream cannot go on after {node.describe().title}")
+
+
+def takes_rows(node: Node) -> bool:
+    """Whether a node takes what comes as rows, rather than as a changelog.
+
+    Aggregations take panes as a changelog, also where none is ever taken back: panes keep their window, where
+    the windowing is the same.
+    """
+    takes_panes_as_rows = isinstance(node, Operation) and not isinstance(node, Aggregation)
+    return all(edge.is_append_only and (takes_panes_as_rows or not edge.has_panes) for edge in edges(node))
 
 
 def depth(node: Node) -> int:

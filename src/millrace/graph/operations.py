@@ -70,6 +70,17 @@ class Windowing:
         return isinstance(self.trigger, AtWatermark) and self.trigger.has_single_pane
 
     @property
+    def is_append_only(self) -> bool:
+        """Whether each window shows one pane, when the watermark passes its end, and nothing after that."""
+        return (
+            isinstance(self.trigger, AtWatermark)
+            and self.trigger.early is None
+            and not (self.lateness or self.is_ordered or self.is_processing_time)
+            and self.closing != "always"
+            and self.time == "end"
+        )
+
+    @property
     def is_processing_time(self) -> bool:
         """Whether windows lie in processing time."""
         return isinstance(self.window, ProcessingTime)
@@ -189,6 +200,21 @@ class Operation(Node):
         """
         return False
 
+    @property
+    def is_append_only(self) -> bool:
+        """Whether its results are rows with a place in event time, each shown once and never taken back."""
+        return True
+
+    @property
+    def output_delay(self) -> int:
+        """How far behind the watermark the event time of a result may be: what follows must wait as long."""
+        return 0
+
+    @property
+    def emits_in_order(self) -> bool:
+        """Whether results of one key and one time are emitted together, in an order that has a meaning."""
+        return False
+
 
 @dataclass(frozen=True, eq=False)
 class Aggregation(Operation):
@@ -228,6 +254,11 @@ class Aggregation(Operation):
         after which it takes no more rows.
         """
         return 0 if self.windowing.fires_once else self.windowing.lateness
+
+    @property
+    def is_append_only(self) -> bool:
+        """Whether a window shows a single pane, and nothing that is aggregated may be corrected."""
+        return self.over_rows and self.windowing.is_append_only
 
     @property
     def needs_clock(self) -> bool:
@@ -280,6 +311,11 @@ class MatchPattern(Operation):
         """Conditions, and the columns shown."""
         return {"pattern": self.pattern, "shown": self.select}
 
+    @property
+    def output_delay(self) -> int:
+        """A match lies at its last event, and may be certain only when the bound of the pattern is over."""
+        return self.pattern.match_delay
+
     def _answers(self) -> Iterator[tuple[str, str]]:
         yield "what", f"{', '.join(f'{name} = {expr}' for name, expr in self.select.items())} {self.by}"
         yield "where", str(self.pattern)
@@ -299,6 +335,11 @@ class MatchRecognize(Operation):
     def settings(self) -> Identity:
         """The clauses."""
         return {"pattern": identify_row_pattern(self.row_pattern)}
+
+    @property
+    def output_delay(self) -> int:
+        """A match lies at its last row, and may be certain only when the bound of the pattern is over."""
+        return self.row_pattern.span or 0
 
     def _answers(self) -> Iterator[tuple[str, str]]:
         measures = ", ".join(f"{name} = {expr}" for name, expr in self.row_pattern.measures.items())
@@ -373,6 +414,11 @@ class Process(Operation):
     def broadcast_input(self) -> int | None:
         """A broadcast concerns all keys."""
         return 1
+
+    @property
+    def emits_in_order(self) -> bool:
+        """What one call emits stays in that order."""
+        return True
 
     @property
     def needs_clock(self) -> bool:

@@ -168,6 +168,14 @@ class Pattern:
         """Whether `within` bounds the state."""
         return self.span is not None
 
+    @property
+    def match_delay(self) -> int:
+        """How long after its last event a match may still become certain: until then an earlier match may
+        rule it out, or an event may be forbidden.
+        """
+        is_certain_at_once = self.skip.kind == "none" and not self.parts[-1].is_negative
+        return 0 if is_certain_at_once else self.span or 0
+
     def check(self, *, stream: bool = True) -> Pattern:
         """The pattern, if it is complete; with `stream`, also if its state is bounded."""
         end = self.parts[-1]

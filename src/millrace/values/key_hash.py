@@ -113,6 +113,19 @@ def hash_columns(frame: pl.DataFrame, columns: list[str]) -> Hashes:
     return hashes
 
 
+def hash_values(frame: pl.DataFrame) -> Hashes:
+    """A hash below 2**63 of each row, of columns of any type: equal rows have equal ones."""
+    flat = frame.select(_flatten(name, dtype) for name, dtype in frame.schema.items())
+    return hash_columns(flat, flat.columns) >> np.uint64(1)
+
+
+def _flatten(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A column as one that could be a key."""
+    if dtype.is_nested():
+        return pl.struct(name).struct.json_encode().alias(name)
+    return pl.col(name).cast(pl.String) if dtype.is_decimal() or dtype == pl.Null else pl.col(name)
+
+
 def key_groups(frame: pl.DataFrame, columns: list[str]) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     """The key group of each row, 0 to 127."""
     return (hash_columns(frame, columns) % np.uint64(KEY_GROUPS)).astype(np.uint8)

@@ -80,7 +80,7 @@ class ChainedOperator:
 
     def _upstream_watermark(self, body: Body, old_watermark: int | None) -> int | None:
         """The least watermark of the operators whose panes come in; it never goes back."""
-        upstream = [body.low_watermarks.get(id) for id in self.operator.upstream]
+        upstream = [body.low_watermarks.get(id) for id in self.operator.upstream if id is not None]
         known = [watermark for watermark in upstream if watermark is not None]
         if len(known) < len(upstream):
             return old_watermark

@@ -13,16 +13,16 @@ No operator inherits from another. What several of them do is in parts that they
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import polars as pl
 
 from millrace import graph
+from millrace.engine.arrivals import BatchProgress
 from millrace.engine.exchange import Block, Body
 from millrace.engine.plan import Operator
-from millrace.engine.progress import PartitionWatermark
 from millrace.engine.state import SlotState
 from millrace.values.columns import PAIR
 
@@ -38,8 +38,8 @@ class OperatorResult:
     changes: pl.DataFrame
     """Values and retractions for the next operator."""
     late: pl.DataFrame | None = None
-    partition_watermarks: Sequence[PartitionWatermark] = ()
-    """How far the partitions are that it reads."""
+    progress: BatchProgress | None = None
+    """How far the channels are that it reads; null: it takes a changelog."""
     side_outputs: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """Further outputs, by name: panes with `PAIR`, each shown once."""
     dead_letters: pl.DataFrame | None = None

@@ -95,7 +95,7 @@ class DeduplicateOperator:
             empty_panes(self.node),
             empty_changes(self.node),
             late,
-            progress.partition_watermarks,
+            progress,
             rows=rows,
         )
 

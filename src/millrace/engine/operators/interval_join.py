@@ -101,19 +101,12 @@ class IntervalJoinOperator:
         shown, changes = divide_panes(self.operator, emitted)
         return OperatorResult(
             state.with_values(operator_id, {"progress": progress.after.to_json(), "time": time}),
-            self._output_watermark(progress),
+            progress.output_watermark,
             shown,
             changes,
             late,
-            progress.partition_watermarks,
+            progress,
         )
-
-    def _output_watermark(self, progress: BatchProgress) -> int | None:
-        """How far what follows may go: rows without a partner are shown late,
-        by as much as their partner might have been.
-        """
-        watermark = progress.after.low_watermark
-        return watermark if watermark is None or progress.is_ended else watermark - self.node.output_delay
 
     def _read_unexpired(self, state: SlotState, table: str, since: int) -> pl.DataFrame:
         """What of a table has not expired."""

@@ -136,11 +136,25 @@ class MatchRulesOperator:
         }
         letters = [self._invalid_rules(blocks), excess, outcome.letters]
         found = [part for part in letters if part is not None and part.height]
+        values["low"] = self._output_watermark(batch, outcome)
         return replace(
             result,
             state=result.state.with_values(self.operator.id, values),
+            watermark=values["low"],
             dead_letters=pl.concat(found) if found else None,
         )
+
+    def _output_watermark(self, batch: OrderedBatch, outcome: RuleOutcome) -> int | None:
+        """The low watermark less the greatest delay of a match of the rules that hold.
+
+        It need not go back where a rule with a greater one comes: no match of it is older than the rule.
+        """
+        if batch.output_watermark is None or batch.is_ended:
+            return batch.output_watermark
+        compiled = [self._compile_rule(text) for _, text in outcome.rules.values()]
+        delays = [matcher.pattern.match_delay for matcher in compiled if isinstance(matcher, Matcher)]
+        held_back = batch.output_watermark - max(delays, default=0)
+        return held_back if batch.old_output_watermark is None else max(batch.old_output_watermark, held_back)
 
     def _judge(self, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
         """As rows in order are judged; rules that cannot be read do not wait."""
@@ -212,7 +226,7 @@ class MatchRulesOperator:
                     excess.append(
                         _dead_letters(
                             refused,
-                            block,
+                            self.operator.topic_of(block.channel),
                             f"there are {MAX_RULES} rules already; withdraw some (an empty pattern), then "
                             "send it again",
                         )
@@ -243,7 +257,8 @@ class MatchRulesOperator:
                 pl.Series("reason", [why if isinstance(why, str) else None for why in reasons], pl.String)
             )
             invalid = invalid.filter(pl.col("reason").is_not_null())
-            letters.append(_dead_letters(invalid.drop("reason"), block, invalid["reason"]))
+            topic = self.operator.topic_of(block.channel)
+            letters.append(_dead_letters(invalid.drop("reason"), topic, invalid["reason"]))
         dead = pl.concat(letters) if letters else None
         return None if dead is None or dead.is_empty() else dead
 
@@ -365,14 +380,10 @@ class MatchRulesOperator:
         return pl.DataFrame(rows, schema=self.partial_matches.empty.schema, orient="row")
 
 
-def _dead_letters(rules: pl.DataFrame, block: Block, reason: str | pl.Series) -> pl.DataFrame:
+def _dead_letters(rules: pl.DataFrame, topic: str | None, reason: str | pl.Series) -> pl.DataFrame:
     """Rules as dead letters."""
     reasons = pl.lit(reason, pl.String) if isinstance(reason, str) else reason
-    return (
-        to_dead_letters(rules, block.channel.partition("/")[2])
-        .with_columns(reasons.alias("reason"))
-        .select(list(DEAD_SCHEMA))
-    )
+    return to_dead_letters(rules, topic).with_columns(reasons.alias("reason")).select(list(DEAD_SCHEMA))
 
 
 def _original_record(interval: RuleInterval) -> bytes:

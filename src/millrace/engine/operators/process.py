@@ -108,7 +108,7 @@ class ProcessOperator:
             shown,
             changes,
             pl.concat(late, how="diagonal_relaxed") if late else None,
-            progress.partition_watermarks,
+            progress,
             {output: frame for output, frame in outputs.items() if not frame.is_empty()},
         )
 

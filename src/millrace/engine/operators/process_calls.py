@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from millrace import graph
-from millrace.durations import END_OF_STREAM
+from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.processors import Context, call_processor
 from millrace.state import KeyState
 from millrace.timestamps import TimeDomain
@@ -64,7 +64,7 @@ class ProcessorCalls:
         for at, name, key in sorted(self._due_clock_timers(), key=lambda timer: timer[:2]):
             if self.states[key].clock_timers.get(name) == at:
                 del self.states[key].clock_timers[name]
-                self._call(key, self.states[key].last_time, timer=name, time_domain="processing")
+                self._call(key, self._clock_timer_time(key), timer=name, time_domain="processing")
         self._fire_remaining()
         self._collect_new_timers(timers_before)
 
@@ -77,6 +77,13 @@ class ProcessorCalls:
         source = self.node.inputs[0 if input_kind == ROW else 1]
         for number, row in enumerate(frame.select(list(source.schema)).iter_rows(named=True)):
             yield times[number], input_kind, number, row
+
+    def _clock_timer_time(self, key: Key) -> int:
+        """The event time at which a timer of the clock is called: not behind the watermark,
+        so that nothing that it emits is late.
+        """
+        is_moving = BEFORE_ALL < self.watermark < END_OF_STREAM
+        return max(self.states[key].last_time, self.watermark if is_moving else BEFORE_ALL)
 
     def _due_clock_timers(self) -> list[tuple[int, str, Key]]:
         return [

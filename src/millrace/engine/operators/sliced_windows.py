@@ -126,7 +126,7 @@ class SlicedWindowsOperator:
             emitted,
             changes,
             late,
-            progress.partition_watermarks,
+            progress,
         )
 
     def _read_sum_changes(
@@ -155,9 +155,11 @@ class SlicedWindowsOperator:
             frame = self.shape.partials.from_rows(frame) if block.kind == "rows" else frame.drop(PARTITION)
             accepted.append(frame)
             if refused is not None:
-                topic = block.channel.partition("/")[2]
+                topic = self.operator.topic_of(block.channel)
                 late.append(
-                    refused.rename({PARTITION: LATE_PARTITION}).with_columns(pl.lit(topic).alias(TOPIC))
+                    refused.rename({PARTITION: LATE_PARTITION}).with_columns(
+                        pl.lit(topic, pl.String).alias(TOPIC)
+                    )
                 )
         return pl.concat(accepted), pl.concat(late, how="diagonal_relaxed") if late else None
 

@@ -153,7 +153,7 @@ class WindowsOperator:
                 self.shape.empty_panes,
                 self.shape.empty_changes,
                 None,
-                progress.partition_watermarks,
+                progress,
             )
         touched, removed, late = self._accept(
             rows, stored, times, BEFORE_ALL if before.dropped_until is None else before.dropped_until
@@ -173,7 +173,7 @@ class WindowsOperator:
             emitted,
             changes,
             late,
-            progress.partition_watermarks,
+            progress,
         )
 
     def _times(self, before: int, low: int | None, now: int) -> BatchTimes:

@@ -85,7 +85,7 @@ def _check_reproducible(windowing: graph.Windowing, name: str, aggregate: Reduct
 def _check_history(source: graph.Node, aggregates: Mapping[str, Reduction]) -> None:
     """Refuses to aggregate by how panes came about: a pane that is taken back could not be found again."""
     for edge in graph.edges(graph.Union((source,), source.schema)):
-        if isinstance(edge.origin, graph.Read) or edge.read is not None or edge.output == "late":
+        if edge.is_append_only and not edge.has_panes:
             continue
         earlier = edge.origin.aggregates if isinstance(edge.origin, graph.Aggregation) else {}
         for name, aggregate in earlier.items():
@@ -142,11 +142,8 @@ def _check_windowing(source: graph.Node, windowing: graph.Windowing) -> None:
 
 
 def takes_panes(source: graph.Node) -> bool:
-    """Whether panes come in, which may still be refined, rather than rows.
-    What was refused counts as rows.
-    """
-    edges = graph.edges(graph.Union((source,), source.schema))
-    return any(edge.read is None and edge.output != "late" for edge in edges)
+    """Whether panes of an aggregation come in, rather than rows. What was refused counts as rows."""
+    return not graph.takes_rows(graph.Union((source,), source.schema))
 
 
 def windowing_of_panes(source: graph.Node) -> graph.Windowing | None:
@@ -210,7 +207,7 @@ def _find_pane_lookup(node: graph.Node) -> graph.Lookup | None:
     found = (
         step
         for edge in graph.edges(graph.Union((node,), node.schema))
-        if edge.read is None
+        if not edge.is_append_only
         for step in edge.steps
     )
     return next((step for step in found if isinstance(step, graph.Lookup)), None)

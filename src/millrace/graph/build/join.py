@@ -110,6 +110,11 @@ class TableJoin(RowJoin):
         return {**super().settings(), "table_keys": list(self.table_keys)}
 
     @property
+    def emits_in_order(self) -> bool:
+        """Rows go on in the order in which they came."""
+        return True
+
+    @property
     def _where(self) -> str:
         columns = ", ".join(column for side in self.columns for column in side)
         return (
@@ -143,9 +148,7 @@ class IntervalJoin(RowJoin):
 
     @property
     def output_delay(self) -> int:
-        """How far behind the watermark a row without a partner may still be shown:
-        what follows must wait as long.
-        """
+        """A row without a partner is shown late, by as much as its partner might have been."""
         waits = {"left": [self.upper], "right": [1 - self.lower], "full": [self.upper, 1 - self.lower]}
         return max([0, *waits.get(self.how, [])])
 
@@ -310,7 +313,7 @@ def build_interval_join(
     """Pairs of rows with the same key, the right one's time less the left one's in `[lower, upper)`."""
     check_join_type(how)
     for side in (left, right):
-        require_rows(side.node, f"{side.text}.join(within=...)", takes="rows of topics")
+        require_rows(side.node, f"{side.text}.join(within=...)", takes="rows")
     lower, upper = (durations.parse_bounded(bound, name="within") for bound in within)
     if lower >= upper:
         raise DefinitionError(
@@ -340,7 +343,7 @@ def build_table_join(left: JoinSide, table: TableSide, how: JoinType, suffix: st
             "'inner' or 'left'"
         )
     for side in (left, table):
-        require_rows(side.node, f"{side.text}.join(table)", takes="rows of topics")
+        require_rows(side.node, f"{side.text}.join(table)", takes="rows")
     node, names = union_sides(left, table), result_names(left, table, suffix)
     return TableJoin(
         (node,),

@@ -71,7 +71,7 @@ def build_deduplication(
 ) -> graph.Deduplication:
     """The node of a deduplication; refuses panes, and columns that rows do not have."""
     call = f"deduplicate({', '.join(map(repr, columns))})"
-    require_rows(source, call, takes="rows of topics", remedy="deduplicate before the aggregation")
+    require_rows(source, call, takes="rows")
     for column in columns:
         if column not in source.schema:
             raise DefinitionError(

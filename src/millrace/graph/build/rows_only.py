@@ -1,5 +1,5 @@
-"""Operators that take rows and no panes: a pane may still be refined,
-and what was made of it could not be taken back.
+"""Operators that take rows and no changelog: what was made of a row that is taken back later could not be
+taken back.
 """
 
 from __future__ import annotations
@@ -8,16 +8,18 @@ from millrace import graph
 from millrace.errors import DefinitionError
 
 
-def require_rows(
-    source: graph.Node,
-    call: str,
-    *,
-    takes: str = "rows of topics in order",
-    remedy: str = "write them to a topic and read that",
-) -> None:
-    """Refuses panes. `takes`: what the call is for; `remedy`: what to do instead."""
-    if any(edge.read is None for edge in graph.edges(graph.Union((source,), source.schema))):
-        raise DefinitionError(
-            f"{call} takes {takes}, but here come panes of an aggregation, which may "
-            f"still be refined; {remedy}"
-        )
+def require_rows(source: graph.Node, call: str, *, takes: str = "rows in order") -> None:
+    """Refuses a changelog. `takes`: what the call is for."""
+    changelog = next((edge for edge in graph.edges(_as_input(source)) if not edge.is_append_only), None)
+    if changelog is None:
+        return
+    assert isinstance(changelog.origin, graph.Operation)
+    raise DefinitionError(
+        f"{call} takes {takes}, but the results of {changelog.origin.describe().title} may still be "
+        "refined, and what was made of them could not be taken back; say .final() before it, for the values "
+        "that hold in the end"
+    )
+
+
+def _as_input(source: graph.Node) -> graph.Node:
+    return graph.Union((source,), source.schema)

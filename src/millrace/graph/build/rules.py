@@ -130,7 +130,7 @@ def build_match_rules(
 ) -> MatchRules:
     """The node of rules over rows."""
     for node, contents in ((source, "rows"), (rules, "rules")):
-        require_rows(node, "match_rules()", takes=f"{contents} of topics in order")
+        require_rows(node, "match_rules()", takes=f"{contents} in order")
     for column in ("name", "pattern"):
         if rules.schema.get(column) != pl.String():
             raise DefinitionError(

@@ -6,17 +6,26 @@ The model of the node computes the results.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
-from millrace import graph
+from millrace import graph, panes
 from millrace.durations import END_OF_STREAM
-from millrace.graph.build.join import IntervalJoin
-from millrace.testing.model.outcome import ArrivedRow, Change, OperatorOutcome, RowModel
+from millrace.testing.model.outcome import (
+    AFTER_TOPICS,
+    ArrivedRow,
+    Change,
+    OperatorOutcome,
+    RowModel,
+    RowOrder,
+)
+from millrace.testing.model.patterns import ModelRules
 from millrace.testing.model.source import ModelPartition, SourceEvent, source_row
 from millrace.testing.model.values import Row, compute_aggregate, to_sort_key
+from millrace.values import key_hash
 
 
 class ModelOperator:
@@ -25,7 +34,7 @@ class ModelOperator:
     def __init__(
         self, node: graph.Operation, name: str, upstream: Mapping[graph.Operation, ModelOperator]
     ) -> None:
-        """`upstream`: the operators whose panes it reads, by node."""
+        """`upstream`: the operators before this one, by node."""
         self.node, self.name = node, name
         self.edges = list(graph.edges(node))
         self.upstream = [
@@ -40,11 +49,45 @@ class ModelOperator:
     @property
     def max_lateness(self) -> int:
         """How long after a window's end, in watermark time, its value may still change."""
+        if graph.takes_rows(self.node):
+            return self.node.lateness
         return max([self.node.lateness, *(operator.max_lateness for operator in self.upstream)])
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody need wait for it, as all that it reads is idle."""
+        return all(operator.is_idle for operator in self.upstream)
+
+    def results(self, edge: graph.Edge) -> list[Row]:
+        """The results that leave by one edge."""
+        if edge.output == "out":
+            return [change.row for change in self.outcome.changes]
+        return self.outcome.side_outputs.get(edge.output, [])
+
+
+class UpstreamChannel:
+    """An operator whose results another one takes as rows, as far as that one has seen it come."""
+
+    def __init__(self, operator: ModelOperator) -> None:
+        self.operator = operator
+        self.watermark: float = -math.inf
+        """What it had vouched for before this batch: nothing that comes is behind it."""
+        self.is_idle = False
+
+    def wake(self, watermark: float) -> None:
+        """Notes that it is not idle: where it was, others have gone on without it."""
+        if self.is_idle:
+            self.watermark = max(self.watermark, watermark)
+        self.is_idle = False
+
+    def advance(self) -> None:
+        """After the rows of a batch."""
+        self.watermark = max(self.watermark, self.operator.time)
+        self.is_idle = self.operator.is_idle
 
 
 class ModelRowOperator(ModelOperator):
-    """An operator over rows of topics, each with the watermark of its partition at that row."""
+    """An operator over rows, each with the watermark of its partition at that row."""
 
     def __init__(
         self,
@@ -54,9 +97,14 @@ class ModelRowOperator(ModelOperator):
         partitions: Mapping[str, int],
         preceding: Mapping[graph.Operation, ModelOperator],
     ) -> None:
-        """`partitions`: how many each topic has; `preceding`: operators that may forward rows to this one."""
-        super().__init__(node, name, {})
+        """`partitions`: how many each topic has; `preceding`: the operators before this one, by node."""
+        super().__init__(node, name, preceding)
         self.model, self.preceding = model, preceding
+        self.channels = {
+            number: UpstreamChannel(preceding[edge.origin])
+            for number, edge in enumerate(self.edges)
+            if isinstance(edge.origin, graph.Operation) and edge.read is None
+        }
         reads = {id(edge.read): edge.read for edge in self.edges if edge.read is not None}
         self.partitions = [
             ModelPartition(read, p) for read in reads.values() for p in range(partitions[read.topic.name])
@@ -80,16 +128,25 @@ class ModelRowOperator(ModelOperator):
                 partition.note_silence(now)
             for event in events:
                 arrivals += self.read_event(event, partition)
+        for channel in self.channels.values():
+            if not channel.operator.is_idle:
+                channel.wake(self.watermark)
         arrivals += self.forwarded_rows()
+        arrivals += self.upstream_results()
+        for channel in self.channels.values():
+            channel.advance()
         self.watermark = max(self.watermark, END_OF_STREAM if end else self.minimum_watermark())
+        before = self.time
         self.time = (
             self.watermark
             if not is_in_processing_time(self.node) or self.watermark >= END_OF_STREAM
             else max(self.time, now)
         )
         self.model.step(arrivals, self.time, now, self.outcome)
-        if isinstance(self.node, IntervalJoin) and self.watermark < END_OF_STREAM:
-            self.time = self.watermark - self.node.output_delay
+        is_ended = self.watermark >= END_OF_STREAM
+        delay = self.model.output_delay if isinstance(self.model, ModelRules) else self.node.output_delay
+        if not is_ended and not is_in_processing_time(self.node):
+            self.time = max(before, self.watermark - delay)
 
     def read_event(self, event: SourceEvent, partition: ModelPartition) -> Iterator[ArrivedRow]:
         """One event moves the clock of its partition, then goes through the stateless steps of each edge."""
@@ -115,18 +172,54 @@ class ModelRowOperator(ModelOperator):
                 for arrival in self.preceding[edge.origin].outcome.forwarded:
                     topic, partition, output_number, offset = arrival.row_order
                     if output_number == edge.input_edge:
+                        watermark = arrival.watermark
+                        if input_number in self.channels:
+                            watermark = max(watermark, self.channels[input_number].watermark)
+                        row_order = (topic, partition, input_number, offset)
                         yield from (
-                            arrival._replace(row=result, row_order=(topic, partition, input_number, offset))
+                            arrival._replace(row=result, row_order=row_order, watermark=watermark)
                             for result in apply_steps(edge, arrival.row)
                         )
+
+    def upstream_results(self) -> Iterator[ArrivedRow]:
+        """Results of this batch that come from operators as rows."""
+        for input_number, channel in self.channels.items():
+            edge = self.edges[input_number]
+            if isinstance(edge.origin, graph.Deduplication):
+                continue
+            places: Counter[Any] = Counter()
+            for row in channel.operator.results(edge):
+                place_id = (*(to_sort_key(row[key]) for key in channel.operator.node.keys), row["event_time"])
+                row_order = result_order(row, edge.schema, input_number, places[place_id])
+                places[place_id] += channel.operator.node.emits_in_order
+                for result in apply_steps(edge, row):
+                    yield ArrivedRow(result, row_order, channel.watermark, is_future=False)
 
     def minimum_watermark(self) -> float:
         """The least watermark of the partitions that are not idle.
 
         It may be behind the low watermark, which never moves back.
         """
-        awake = [partition.watermark for partition in self.partitions if not partition.is_idle]
-        return min(awake) if awake else max(partition.watermark for partition in self.partitions)
+        channels = self.all_channels
+        awake = [channel.watermark for channel in channels if not channel.is_idle]
+        return min(awake) if awake else max(channel.watermark for channel in channels)
+
+    @property
+    def all_channels(self) -> list[ModelPartition | UpstreamChannel]:
+        """All that it reads."""
+        return [*self.partitions, *self.channels.values()]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody need wait for it, as all that it reads is idle."""
+        return all(channel.is_idle for channel in self.all_channels)
+
+
+def result_order(row: Row, schema: pl.Schema, input_number: int, place: int) -> RowOrder:
+    """The order of results of equal time: behind rows of topics, by edge, place and a hash of the values."""
+    values = pl.DataFrame([row], schema=schema).drop(*panes.HISTORY_COLUMNS, "op")
+    [hashed] = key_hash.hash_values(values).tolist()
+    return AFTER_TOPICS, 0, input_number, (place << 64) + hashed
 
 
 def read_columns(node: graph.Aggregation) -> list[str]:

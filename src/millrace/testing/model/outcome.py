@@ -16,6 +16,8 @@ RowOrder: TypeAlias = tuple[str, int, int, int]
 """The order of rows of equal time: topic, partition,
 number of the edge (a topic may be read twice), offset.
 """
+AFTER_TOPICS = "\U0010ffff"
+"""In place of a topic, for rows that an operator made: behind the names of all topics."""
 ComputeValues: TypeAlias = Callable[[Sequence["Change"]], Row]
 
 
@@ -50,7 +52,8 @@ class OperatorOutcome:
         topic, partition, _, offset = row_order
         cause = {"reason": reason, "missed": missed}
         self.refused.append({**row, **cause})
-        self.reports.append({"topic": topic, "partition": partition, "offset": offset, **cause})
+        origin = (None, None, None) if topic == AFTER_TOPICS else (topic, partition, offset)
+        self.reports.append({**dict(zip(("topic", "partition", "offset"), origin, strict=True)), **cause})
 
 
 class ArrivedRow(NamedTuple):

@@ -28,7 +28,7 @@ from millrace.testing.model.outcome import (
     release_rows,
 )
 from millrace.testing.model.pattern_stream import PatternStream, ShownMatch
-from millrace.testing.model.values import Row
+from millrace.testing.model.values import Row, clip_time
 
 if TYPE_CHECKING:
     from millrace.testing.model.row_pattern_definition import ShownRow
@@ -104,6 +104,11 @@ class ModelRules:
                 stream.add(row)
         for name in self.rules if time > BEFORE_ALL else ():
             self.pass_time(name, clip_time(time), outcome, is_ended=time >= END_OF_STREAM)
+
+    @property
+    def output_delay(self) -> int:
+        """How far behind the watermark a match of the rules that hold may be."""
+        return max((pattern.match_delay for pattern, _ in self.rules.values()), default=0)
 
     def change_rule(self, row: Row, outcome: OperatorOutcome) -> None:
         """A rule is new, takes another's place, or is withdrawn; one that is wrong changes nothing."""
@@ -191,11 +196,6 @@ class ModelMatchRecognize:
 def key_of(node: graph.Operation, row: Row) -> Key:
     """The key of a row."""
     return tuple(row[column] for column in node.keys)
-
-
-def clip_time(time: float) -> int:
-    """A watermark as a whole number; before the first one, a time before all others."""
-    return int(max(BEFORE_ALL, min(time, END_OF_STREAM)))
 
 
 def emit_pane(key: Key, pane: Row, outcome: OperatorOutcome) -> None:

@@ -5,6 +5,7 @@ Then the next row or timer in event time is searched among all and processed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from millrace.testing.model.outcome import (
     OperatorOutcome,
     release_rows,
 )
+from millrace.testing.model.values import clip_time
 from millrace.timestamps import TimeDomain
 
 
@@ -65,9 +67,9 @@ class ModelProcess:
         ):
             if self.keyed_state[key].clock_timers.get(name) == at:
                 del self.keyed_state[key].clock_timers[name]
-                self.call(
-                    key, self.keyed_state[key].last_time, now, outcome, timer=name, time_domain="processing"
-                )
+                last, passed = self.keyed_state[key].last_time, time if time < END_OF_STREAM else -math.inf
+                event_time = max(last, clip_time(passed))
+                self.call(key, event_time, now, outcome, timer=name, time_domain="processing")
         self.advance_time(time, now, outcome)
 
     def sort_key(self, arrival: ArrivedRow) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from millrace import aggregates
 from millrace.aggregates import Reduction
+from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.errors import DefinitionError
 
 Row: TypeAlias = dict[str, Any]
@@ -160,3 +161,8 @@ _COMPUTE: dict[type[Reduction], Callable[[Any, list[Any]], Any]] = {
     aggregates.Quantiles: quantile_values,
     aggregates.Frequent: count_most_frequent,
 }
+
+
+def clip_time(time: float) -> int:
+    """A watermark as a whole number; before the first one, a time before all others."""
+    return int(max(BEFORE_ALL, min(time, END_OF_STREAM)))
