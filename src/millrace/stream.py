@@ -19,6 +19,7 @@ from millrace.graph.build.aggregate import (
     check_lookup_once,
     make_windowing,
 )
+from millrace.graph.build.final import build_final
 from millrace.graph.build.shorthands import AggregationMethods
 from millrace.graph.build.write import build_write
 from millrace.topics import SYSTEM_COLUMNS, Topic
@@ -238,6 +239,15 @@ class Stream(AggregationMethods):
         rows = self._with_node(stateless.group_all_rows(self.node)).group_by(ALL_ROWS)
         results = rows.aggregate(*unnamed, **aggregates_by_name)
         return results._with_node(stateless.drop_constant_key(results.node))
+
+    def final(self) -> Stream:
+        """The values that hold in the end: each once, when its window and the lateness are over.
+
+        Patterns, processors and joins by time take rows in order, and could not take back what they made of a
+        value that is corrected later: `final()` lets them follow an aggregation. Results come later by the
+        lateness, at the last millisecond of their window. Rows that are never corrected stay as they are.
+        """
+        return self._with_node(build_final(self.node))
 
     def late(self) -> Stream:
         """The rows that the last aggregation refused as too late, with the `reason`."""

@@ -96,6 +96,8 @@ def takes_rows(node: Node) -> bool:
     Aggregations take panes as a changelog, also where none is ever taken back: panes keep their window, where
     the windowing is the same.
     """
+    if isinstance(node, Operation) and node.takes_changelog:
+        return False
     takes_panes_as_rows = isinstance(node, Operation) and not isinstance(node, Aggregation)
     return all(edge.is_append_only and (takes_panes_as_rows or not edge.has_panes) for edge in edges(node))
 

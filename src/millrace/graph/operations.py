@@ -32,7 +32,15 @@ from millrace.patterns.sql.clause import RowPattern
 from millrace.processors import Processor
 from millrace.triggers import AtWatermark, Trigger
 from millrace.values.columns import ALL_ROWS
-from millrace.windows import Ordered, ProcessingTime, Sliding, Unaligned, WindowFn
+from millrace.windows import (
+    Counted,
+    Ordered,
+    ProcessingTime,
+    Punctuated,
+    Sliding,
+    Unaligned,
+    WindowFn,
+)
 
 IN_ORDER = "rows are taken in order of event time, as the watermark releases them"
 BEHIND = "a row behind the watermark is refused"
@@ -72,10 +80,12 @@ class Windowing:
     @property
     def is_append_only(self) -> bool:
         """Whether each window shows one pane, when the watermark passes its end, and nothing after that."""
+        if self.is_ordered:
+            return isinstance(self.window, Counted | Punctuated)
         return (
             isinstance(self.trigger, AtWatermark)
             and self.trigger.early is None
-            and not (self.lateness or self.is_ordered or self.is_processing_time)
+            and not (self.lateness or self.is_processing_time)
             and self.closing != "always"
             and self.time == "end"
         )
@@ -136,6 +146,8 @@ class Operation(Node):
     """The word for it in stored state and in default operator ids, such as `job/aggregation-1`."""
     verb: ClassVar[str]
     """The word for it in `explain`."""
+    takes_changelog: ClassVar[bool] = False
+    """Whether what comes in is a changelog, whatever it is made of."""
 
     def identity(self) -> Identity:
         """The kind, the keys, and what the kind adds."""
@@ -429,6 +441,23 @@ class Process(Operation):
         yield "what", f"{self.processor} {self.by}"
         yield "when", f"{IN_ORDER}; timers when they are due"
         yield "lateness", BEHIND
+
+
+@dataclass(frozen=True, eq=False)
+class FinalValues(Operation):
+    """Of a changelog the rows that hold when their windows can no longer change."""
+
+    kind = "final"
+    verb = "final"
+    takes_changelog = True
+
+    def settings(self) -> Identity:
+        """The columns, which tell rows apart."""
+        return {"columns": [name for name in self.schema if name not in self.keys]}
+
+    def _answers(self) -> Iterator[tuple[str, str]]:
+        yield "what", "the rows that hold in the end, each once"
+        yield "when", "the watermark has passed the end of their window and its lateness"
 
 
 def side_output(node: Node, name: str) -> SideOutput:

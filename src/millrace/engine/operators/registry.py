@@ -10,6 +10,7 @@ from millrace import graph
 from millrace.engine.operators.chained import ChainedOperator
 from millrace.engine.operators.contract import StageOperator
 from millrace.engine.operators.deduplicate import DeduplicateOperator
+from millrace.engine.operators.final import FinalOperator
 from millrace.engine.operators.interval_join import IntervalJoinOperator
 from millrace.engine.operators.match import MatchOperator, make_matcher
 from millrace.engine.operators.match_contiguous import ContiguousMatchOperator
@@ -52,6 +53,7 @@ def _match_recognize(operator: Operator, node: graph.MatchRecognize) -> StageOpe
 OPERATORS: dict[type[graph.Operation], Callable[[Operator, Any], StageOperator]] = {
     graph.Aggregation: _aggregation,
     graph.Deduplication: DeduplicateOperator,
+    graph.FinalValues: FinalOperator,
     graph.MatchPattern: _match,
     graph.MatchRecognize: _match_recognize,
     graph.Process: ProcessOperator,

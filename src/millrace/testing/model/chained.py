@@ -44,21 +44,13 @@ class ModelChainedOperator(ModelOperator):
     def step(self) -> None:
         """Applies this batch's changes, moves the watermark to the least one upstream, and fires panes."""
         old_contents = {window_id: self.contents(state) for window_id, state in self.chained_windows.items()}
-        for change in self.incoming_changes():
+        for change in incoming_changes(self):
             for window in self.windows_of(change.row):
                 self.chained_window(change.row, window).rows.append(change)
         for window_id, state in self.chained_windows.items():
             state.rows = cancel_retractions(state.rows)
             state.has_changed = self.contents(state) != old_contents.get(window_id, Counter())
         self.fire(min(operator.time for operator in self.upstream))
-
-    def incoming_changes(self) -> Iterator[Change]:
-        """The changes that upstream operators emitted in this batch, after the stateless steps."""
-        for edge in self.edges:
-            operator = next(operator for operator in self.upstream if operator.node is edge.origin)
-            side_rows = [Change(panes.ADD, row) for row in operator.outcome.side_outputs.get(edge.output, [])]
-            for change in operator.outcome.changes if edge.output == "out" else side_rows:
-                yield from (Change(change.op, result) for result in apply_steps(edge, change.row))
 
     def windows_of(self, row: Row) -> list[Window]:
         """The windows that a pane is counted in: its own one, unless the windowing was set anew."""
@@ -147,6 +139,15 @@ class ModelChainedOperator(ModelOperator):
             )
             for change in state.rows
         )
+
+
+def incoming_changes(operator: ModelOperator) -> Iterator[Change]:
+    """The changes that upstream operators emitted in this batch, after the stateless steps."""
+    for edge in operator.edges:
+        upstream = next(one for one in operator.upstream if one.node is edge.origin)
+        side_rows = [Change(panes.ADD, row) for row in upstream.outcome.side_outputs.get(edge.output, [])]
+        for change in upstream.outcome.changes if edge.output == "out" else side_rows:
+            yield from (Change(change.op, result) for result in apply_steps(edge, change.row))
 
 
 def cancel_retractions(rows: Sequence[Change]) -> list[Change]:

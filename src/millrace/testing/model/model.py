@@ -28,6 +28,7 @@ from millrace.graph.build.join import IntervalJoin, TableJoin
 from millrace.stream import Job
 from millrace.testing.model.chained import ModelChainedOperator
 from millrace.testing.model.deduplicate import ModelDeduplicate
+from millrace.testing.model.final import ModelFinal
 from millrace.testing.model.interval_join import ModelIntervalJoin
 from millrace.testing.model.operators import ModelOperator, ModelRowOperator, apply_steps, compute_values
 from millrace.testing.model.ordered_windows import ModelOrderedWindows
@@ -72,7 +73,9 @@ class JobModel:
         self.job, self.partitions = job, partitions
         self.operators: dict[graph.Operation, ModelOperator] = {}
         for node, name in job.operator_ids.items():
-            if isinstance(node, graph.Aggregation) and not node.over_rows:
+            if isinstance(node, graph.FinalValues):
+                self.operators[node] = ModelFinal(node, name, self.operators)
+            elif isinstance(node, graph.Aggregation) and not node.over_rows:
                 self.operators[node] = ModelChainedOperator(node, name, self.operators)
             else:
                 self.operators[node] = ModelRowOperator(
@@ -87,7 +90,7 @@ class JobModel:
             operator.outcome = OperatorOutcome()
             if isinstance(operator, ModelRowOperator):
                 operator.step(batch, now, end)
-            elif isinstance(operator, ModelChainedOperator):
+            elif isinstance(operator, ModelChainedOperator | ModelFinal):
                 operator.step()
         written: dict[str, list[Row]] = defaultdict(list)
         for write in self.job.outputs:
