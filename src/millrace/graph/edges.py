@@ -90,16 +90,11 @@ def _edges(node: Node, steps: tuple[Stateless, ...], input_index: int) -> Iterat
             raise DefinitionError(f"a stream cannot go on after {node.describe().title}")
 
 
-def takes_rows(node: Node) -> bool:
-    """Whether a node takes what comes as rows, rather than as a changelog.
-
-    Aggregations take panes as a changelog, also where none is ever taken back: panes keep their window, where
-    the windowing is the same.
+def takes_rows(node: Operation) -> bool:
+    """Whether an operation takes what comes as rows, each with its place in event time,
+    rather than as a changelog.
     """
-    if isinstance(node, Operation) and node.takes_changelog:
-        return False
-    takes_panes_as_rows = isinstance(node, Operation) and not isinstance(node, Aggregation)
-    return all(edge.is_append_only and (takes_panes_as_rows or not edge.has_panes) for edge in edges(node))
+    return node.over_rows if isinstance(node, Aggregation) else not node.takes_changelog
 
 
 def depth(node: Node) -> int:

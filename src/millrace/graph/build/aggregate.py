@@ -33,7 +33,8 @@ def build_aggregation(
         columns[name] = _result_type(upstream.schema, keys, name, aggregate)
         _check_reproducible(windowing, name, aggregate)
     _check_history(upstream, aggregates)
-    _check_windowing(upstream, windowing)
+    over_rows = not takes_panes(upstream, windowing)
+    _check_windowing(upstream, windowing, over_rows=over_rows)
     schema = pl.Schema({**columns, "event_time": pl.Int64(), **panes.COLUMNS})
     return graph.Aggregation(
         (upstream,),
@@ -41,8 +42,8 @@ def build_aggregation(
         keys,
         dict(aggregates),
         windowing,
-        windowing_of_panes(upstream) is windowing,
-        not takes_panes(upstream),
+        not over_rows and windowing_of_panes(upstream) is windowing,
+        over_rows,
     )
 
 
@@ -113,9 +114,9 @@ def _check_history(source: graph.Node, aggregates: Mapping[str, Reduction]) -> N
                 ) from error
 
 
-def _check_windowing(source: graph.Node, windowing: graph.Windowing) -> None:
+def _check_windowing(source: graph.Node, windowing: graph.Windowing, *, over_rows: bool) -> None:
     """Refuses windows that the rows cannot be put into, and those that panes cannot."""
-    if not takes_panes(source):
+    if over_rows:
         _check_columns(windowing, source.schema)
         return
     if windowing.accumulation == "discarding":
@@ -135,15 +136,24 @@ def _check_windowing(source: graph.Node, windowing: graph.Windowing) -> None:
         )
     if upstream_windowing is not windowing and windowing.sliced_window is None:
         raise DefinitionError(
-            f"panes are put into {windowing.window} by {windowing.trigger}, which is possible only for "
-            "rows; use windows.fixed() or sliding() with at_watermark(), where late=never() needs "
-            "lateness=0, or leave out the second window()"
+            f"panes that may still be refined are put into {windowing.window} by {windowing.trigger}, which "
+            "is possible only for rows; say .final() before it, for the values that hold in the end, use "
+            "windows.fixed() or sliding() with at_watermark(), where late=never() needs lateness=0, or leave "
+            "out the second window()"
         )
 
 
-def takes_panes(source: graph.Node) -> bool:
-    """Whether panes of an aggregation come in, rather than rows. What was refused counts as rows."""
-    return not graph.takes_rows(graph.Union((source,), source.schema))
+def takes_panes(source: graph.Node, windowing: graph.Windowing | None = None) -> bool:
+    """Whether an aggregation takes what comes as panes of another one, rather than as rows.
+
+    Panes that may be refined come as a changelog. So do those that are shown once, if they keep their window
+    or are put into fixed or sliding ones: they need not be judged again. What was refused counts as rows.
+    """
+    edges = list(graph.edges(graph.Union((source,), source.schema)))
+    if not all(edge.is_append_only for edge in edges):
+        return True
+    fits_panes = windowing is None or windowing_of_panes(source) is windowing or windowing.sliced_window
+    return bool(fits_panes) and any(edge.has_panes for edge in edges)
 
 
 def windowing_of_panes(source: graph.Node) -> graph.Windowing | None:
