@@ -164,8 +164,11 @@ class Operation(Node):
         return {}
 
     def describe(self) -> Description:
-        """The verb, and answers to what, where, when and how."""
-        return Description(self.verb, tuple(self._answers()))
+        """The verb, answers to what, where, when and how, and whether what it gives is ever taken back."""
+        gives = (
+            "rows, each shown once" if self.is_append_only else "a changelog: values, and those they replace"
+        )
+        return Description(self.verb, (*self._answers(), ("gives", gives)))
 
     @abstractmethod
     def _answers(self) -> Iterator[tuple[str, str]]: ...

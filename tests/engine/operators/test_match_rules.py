@@ -294,9 +294,13 @@ def test_matches_of_rules_are_a_stream_like_others() -> None:
         ),
         (
             lambda rows, rules: (
-                rows.window(windows.fixed(5)).group_by("who").count().group_by("who").match_rules(rules)
+                rows.window(windows.fixed(5), lateness=1)
+                .group_by("who")
+                .count()
+                .group_by("who")
+                .match_rules(rules)
             ),
-            "here come panes",
+            r"say \.final\(\) before it",
         ),
     ],
 )
