@@ -53,12 +53,14 @@ job per-cell
         when      at_watermark()
         how       retracting panes
         lateness  a row is refused 1m after its window's end
+        gives     a changelog: values, and those they replace
    4  aggregate per-cell/aggregation-2  ← 3
         what      count = count() by cell
         where     the window that the panes come in, sliding('30s', every='5s')
         when      at_watermark(), with the panes that come in
         how       retracting panes
         lateness  panes are never refused: they correct those that came before
+        gives     a changelog: values, and those they replace
    5  write analytics.counts (Count)  ← 4
    6  late: what the aggregation refused  ← 3
    7  write late.positions (Late)  ← 6

@@ -118,8 +118,8 @@ SLICES = [
     ),
     Mutant(
         "engine/progress.py",
-        "clock=_latest(partition.clock, report.clock), last_active=now",
-        "clock=report.clock, last_active=now",
+        "replace(partition, clock=_latest(partition.clock, report.clock))",
+        "replace(partition, clock=report.clock)",
         "the clock of a partition goes back",
     ),
     Mutant("engine/progress.py", "last_active=now, is_idle=False\n                )", "is_idle=False)", "a partition that brings rows is still counted as quiet"),

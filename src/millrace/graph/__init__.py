@@ -16,17 +16,13 @@ from millrace.graph.nodes import (
     Union,
     Write,
 )
-from millrace.graph.operations import (
-    BEHIND,
-    IN_ORDER,
-    Aggregation,
+from millrace.graph.operations import BEHIND, IN_ORDER, Aggregation, Operation, Windowing
+from millrace.graph.row_operations import (
     Deduplication,
     FinalValues,
     MatchPattern,
     MatchRecognize,
-    Operation,
     Process,
-    Windowing,
     side_output,
 )
 from millrace.graph.schemas import (

@@ -1,4 +1,4 @@
-"""`final()`: of a changelog the rows that hold in the end, so that whatever takes rows in order can follow."""
+"""`final()`: of a changelog the rows that hold in the end, so that what takes rows in order can follow."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -53,21 +53,19 @@ def shown(
 ) -> list[Any]:
     """The results after each batch, with their event times; the engine and the model must agree."""
     job = mr.Job("totals", stream.write(TOTALS))
-    backends = [
-        OnEngine((job,), {READINGS.name: partitions}, slots=2),
-        OnModel((job,), {READINGS.name: partitions}),
-    ]
+    engine = OnEngine((job,), {READINGS.name: partitions}, slots=2)
+    model = OnModel((job,), {READINGS.name: partitions})
     results = []
     for number, batch in enumerate(batches):
         is_last = end and number == len(batches) - 1
         by_backend = []
-        for backend in backends:
+        for backend in (engine, model):
             rows = backend.feed(batch, 2_000 + number, end=is_last).written.get(TOTALS.name, [])
             by_backend.append(
                 sorted((row["event_time"], row["room"] or "", row["total"], row["op"]) for row in rows)
             )
         assert by_backend[0] == by_backend[1]
-        assert backends[0].watermarks == backends[1].watermarks
+        assert engine.watermarks == model.watermarks
         results.append(by_backend[0])
     return results
 
