@@ -6,7 +6,7 @@ from typing import Any, ClassVar, TypeAlias
 import polars as pl
 
 import millrace as mr
-from millrace import patterns, state, triggers, watermarks, windows
+from millrace import aggregates, frames, patterns, state, triggers, watermarks, windows
 from millrace.patterns import Rule
 from millrace.processors import Context, Processor
 from millrace.stream import Stream
@@ -56,6 +56,23 @@ def with_step(stream: Stream, unit: int) -> Stream:
 
 def exploded(stream: Stream, unit: int) -> Stream:
     return stream.with_columns(v=pl.concat_list(V, V + 1)).explode("v")
+
+
+def beside_the_one_before(stream: Stream, unit: int) -> Stream:
+    columns: dict[str, Any] = {"before": frames.lag("v"), "total": aggregates.sum("v")}
+    columns["n"] = frames.row_number()
+    made = plain(stream).group_by("k").over(**columns)
+    return made.select("k", v=pl.sum_horizontal(*columns))
+
+
+def beside_recent_ones(stream: Stream, unit: int) -> Stream:
+    made = plain(stream).group_by("k").over(m=aggregates.max("v"), n=aggregates.count(), range=3 * unit)
+    return made.select("k", v=pl.col("m").fill_null(-1) * 10 + pl.col("n"))
+
+
+def beside_the_one_after(stream: Stream, unit: int) -> Stream:
+    made = plain(stream).group_by("k").over(after=frames.lead("v", within=4 * unit), ttl=9 * unit)
+    return made.select("k", v=pl.coalesce("after", pl.lit(7)))
 
 
 def in_union(stream: Stream, unit: int) -> Stream:
@@ -195,6 +212,9 @@ ROWS: Mapping[str, Link] = {
         with_step,
         exploded,
         in_union,
+        beside_the_one_before,
+        beside_recent_ones,
+        beside_the_one_after,
         without_copies,
         first_of_each,
         beside_table,

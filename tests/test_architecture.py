@@ -16,6 +16,7 @@ VOCABULARY = {
     "aggregates",
     "durations",
     "errors",
+    "frames",
     "geo",
     "graph",
     "keyed",

@@ -52,10 +52,20 @@ def test_every_operator_may_follow_every_other(second: str, data: st.DataObject)
     )
 
 
+def is_accepted(names: tuple[str, ...]) -> bool:
+    """Whether the links give rows: an aggregation of panes gives a changelog."""
+    try:
+        chain(1, *(ROWS[name] for name in names))
+    except DefinitionError:
+        return False
+    return True
+
+
 @given(data=st.data())
 @examples(20)
 def test_three_in_a_row_show_what_the_model_shows(data: st.DataObject) -> None:
-    names = [data.draw(st.tuples(*[st.sampled_from(sorted(ROWS))] * 3)) for _ in range(4)]
+    chains = st.tuples(*[st.sampled_from(sorted(ROWS))] * 3).filter(is_accepted)
+    names = [data.draw(chains) for _ in range(4)]
     hold_chains(
         data,
         lambda unit: {"-".join(three): chain(unit, *(ROWS[name] for name in three)) for three in names},

@@ -21,6 +21,7 @@ def test_the_package_exports_these_names_and_no_others() -> None:
         "aggregates",
         "backfill",
         "feed_back",
+        "frames",
         "from_dataframe",
         "match_recognize",
         "pattern",

@@ -13,10 +13,12 @@ from millrace import aggregates, durations, graph
 from millrace.aggregates import Aggregate, Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
-from millrace.graph.build import join, match
+from millrace.frames import FrameFunction
+from millrace.graph.build import join, match, over
 from millrace.graph.build import rules as rule_nodes
 from millrace.graph.build.aggregate import build_aggregation
 from millrace.graph.build.join import JoinSide, JoinType
+from millrace.graph.build.over import RowBounds, TimeBounds
 from millrace.graph.build.shorthands import AggregationMethods
 from millrace.patterns import Pattern, RowPattern
 from millrace.processors import Processor
@@ -142,6 +144,32 @@ class Keyed(AggregationMethods):
         within_ms = durations.parse_positive(within, name="within")
         names = expressions.column_names("deduplicate", columns)
         return self._results(match.build_deduplication(self.stream.node, self.keys, names, within_ms))
+
+    def over(
+        self,
+        *unnamed: object,
+        rows: RowBounds | None = None,
+        range: TimeBounds | None = None,  # noqa: A002 - the word of SQL
+        ttl: Duration | None = None,
+        **columns: Reduction | Aggregate | FrameFunction,
+    ) -> Stream:
+        """Each row beside columns computed from the rows of its key around it, as in SQL's `OVER (PARTITION
+        BY key ORDER BY event_time ROWS | RANGE BETWEEN ...)`. Rows are in order of event time (ties: topic,
+        partition, offset); they wait until the watermark has passed them, and rows behind it are refused.
+
+        Columns are `aggregates` over a frame, or functions of `millrace.frames`, such as `lag`. The frame is
+        all rows of the key up to this one, unless bounded: `rows=3` is this row and the two before,
+        `range="10m"` the rows of this time and of up to 10 min before, both ends included. With two bounds,
+        as SQL's BETWEEN: `rows=(-3, -1)`, `range=("-10m", "0s")`, `(None, 0)`. Only frames by `range` hold
+        rows of the same time that come after their row. `ttl`: a key begins anew after so long without a row,
+        so that quiet keys leave the state; otherwise their last rows stay for ever.
+        """
+        if unnamed:
+            raise DefinitionError(
+                f"over({unnamed[0]!s:.80}) needs a name for its column; write "
+                "over(before=frames.lag('speed'))"
+            )
+        return self._results(over.build_over(self.stream.node, self.keys, columns, rows, range, ttl))
 
     def match_rules(self, rules: Stream, *, show: Sequence[str] = ()) -> Stream:
         """One result per match of any rule in the rows of a key: `rule`, `steps` and `times` of its events,

@@ -22,6 +22,7 @@ from millrace.runners.state.folder import Identity
 from millrace.runners.state.savepoint import Savepoint, adapt_savepoint, write_savepoint
 from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import OnEngine, OnModel
+from over_strategies import row_frames
 from process_strategies import processes
 from strategies import batches, examples, givens
 from test_engine_against_model import hold_batch
@@ -58,7 +59,9 @@ def _at_hand(state: SlotState) -> SlotState:
 @examples(24)
 def test_random_jobs_go_on_in_other_slots(data: st.DataObject) -> None:
     given_ = data.draw(
-        st.one_of(givens(), givens(anyhow=True), joins(), interval_joins(), processes(), processes())
+        st.one_of(
+            givens(), givens(anyhow=True), joins(), interval_joins(), processes(), processes(), row_frames()
+        )
     )
     engine = OnEngine(given_.jobs, given_.partitions, slots=data.draw(st.sampled_from(SLOTS)))
     model = OnModel(given_.jobs, given_.partitions)

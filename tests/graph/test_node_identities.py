@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import millrace as mr
-from millrace import aggregates, graph, patterns, state, windows
+from millrace import aggregates, frames, graph, patterns, state, windows
 from millrace.stream import Stream
 
 
@@ -299,6 +299,34 @@ NODES: dict[str, tuple[Callable[[], Stream], dict[str, Any]]] = {
         lambda: rides().select("who", "cell").group_by("who").match_rules(rides(), show=["cell"]),
         {"kind": "match_rules", "keys": ["who"], "shown": ["steps", "times", "cell"]},
     ),
+    "over": (
+        lambda: (
+            rides()
+            .group_by("who")
+            .over(
+                n=aggregates.count(),
+                before=frames.lag("cell", 2),
+                after=frames.lead("cell", within="1m"),
+                first=frames.first("cell"),
+                number=frames.row_number(),
+                range="10m",
+                ttl="1h",
+            )
+        ),
+        {
+            "kind": "over",
+            "keys": ["who"],
+            "columns": [
+                {"name": "n", "kind": "count", "column": None},
+                {"name": "before", "kind": "lag", "column": "cell", "n": 2},
+                {"name": "after", "kind": "lead", "column": "cell", "n": 1, "within": 60000},
+                {"name": "first", "kind": "first", "column": "cell"},
+                {"name": "number", "kind": "row_number", "column": None},
+            ],
+            "frame": {"unit": "range", "lower": -600000, "upper": 0},
+            "ttl": 3600000,
+        },
+    ),
 }
 
 
@@ -329,4 +357,5 @@ KINDS = {
     "process",
     "interval_join",
     "table_join",
+    "over",
 }

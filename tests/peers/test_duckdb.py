@@ -26,6 +26,7 @@ from millrace.aggregates import Reduction
 from millrace.panes import Accumulation
 from millrace.stream import Job, Stream
 from millrace.triggers import Trigger
+from peers.row_frames import row_frames
 from peers.streams import CASES, ORDER, SEED, Duck, Flow, a_flow, added_up, newest, run
 from strategies import KINDS, A, B, write
 
@@ -383,6 +384,10 @@ def deduplications(chance: random.Random, flow: Flow) -> Case:
     return Case(counted, query, (*columns, "n"), columns)
 
 
+def framed(chance: random.Random, flow: Flow) -> Case:
+    return Case(*row_frames(chance, flow, *rows_of(chance, flow)))
+
+
 KINDS_OF_CASES = (
     aggregations,
     chained,
@@ -392,6 +397,7 @@ KINDS_OF_CASES = (
     interval_joins,
     table_joins,
     deduplications,
+    framed,
 )
 
 

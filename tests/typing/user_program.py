@@ -12,7 +12,7 @@ from typing import ClassVar, TypeAlias, assert_type
 import polars as pl
 
 import millrace as mr
-from millrace import aggregates, patterns, state, testing, triggers, watermarks, windows
+from millrace import aggregates, frames, patterns, state, testing, triggers, watermarks, windows
 from millrace.stream import Output
 
 Row: TypeAlias = dict[str, object]
@@ -186,6 +186,24 @@ assert_type(readings.group_by("sensor").join(limits), mr.Stream)
 assert_type(readings.group_by("sensor").join(readings.group_by("sensor"), within=("-5s", "5s")), mr.Stream)
 assert_type(by_sensor.cogroup(by_sensor), mr.Stream)
 assert_type(readings.group_by("sensor").deduplicate("event_time", within="1m"), mr.Stream)
+
+# Row frames
+
+around = readings.group_by("sensor").over(
+    total=aggregates.sum("value"),
+    spread=Spread("value"),
+    before=frames.lag("value", 2),
+    after=frames.lead("value", within="1m"),
+    first=frames.first("value"),
+    last=frames.last("value"),
+    number=frames.row_number(),
+    rows=10,
+    ttl="1d",
+)
+assert_type(around, mr.Stream)
+assert_type(readings.group_by("sensor").over(total=aggregates.sum("value"), rows=(None, -1)), mr.Stream)
+assert_type(readings.group_by("sensor").over(n=aggregates.count(), range=("-10m", "-1ms")), mr.Stream)
+functions: list[frames.FrameFunction] = [frames.lag("value"), frames.row_number()]
 
 # Patterns
 

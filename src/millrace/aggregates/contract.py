@@ -56,6 +56,12 @@ class Reduction(ABC):
         """From the rows of a group to the partials that undo them; only where `additive`."""
         return [-partial for partial in self.partials(name, dtype)]
 
+    def running(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """From the partials of single rows in order to those of all rows up to each, under the same names;
+        empty where there is no such form. Lists are left out: they are joined row by row.
+        """
+        return []
+
     def check(self, schema: pl.Schema) -> None:  # noqa: B027 - most aggregates take any column
         """Refuses columns to which the aggregate does not apply."""
 

@@ -19,6 +19,10 @@ class Min(Reduction):
         """The smallest of the smallest."""
         return [pl.col(f"{name}.v").min()]
 
+    def running(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """The smallest up to each row."""
+        return [pl.col(f"{name}.v").cum_min().forward_fill()]
+
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The value."""
         return pl.col(f"{name}.v").alias(name)
@@ -35,6 +39,10 @@ class Max(Min):
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The greatest of the greatest."""
         return [pl.col(f"{name}.v").max()]
+
+    def running(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """The greatest up to each row."""
+        return [pl.col(f"{name}.v").cum_max().forward_fill()]
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,14 @@ class Latest(Reduction):
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The value."""
         return pl.col(f"{name}.v").alias(name)
+
+    def running(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """The last value up to each row, or the first, with what orders it."""
+        columns = [pl.col(f"{name}.{part}") for part in ("v", *ORDER)]
+        if self._picks_last:
+            return [column.forward_fill() for column in columns]
+        is_known = pl.col(f"{name}.v").is_not_null().cum_sum() > 0
+        return [pl.when(is_known).then(column.drop_nulls().first()) for column in columns]
 
     _picks_last = True
 

@@ -56,6 +56,10 @@ class Count(Reduction):
         """The sum of the counts."""
         return [pl.col(f"{name}.n").sum()]
 
+    def running(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """The count up to each row."""
+        return [pl.col(f"{name}.n").cum_sum()]
+
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The count."""
         return pl.col(f"{name}.n").alias(name)
@@ -116,6 +120,10 @@ class Sum(Reduction):
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The sums of the sums; lists are joined."""
         return _merge_sums(self._names(name, dtype), [] if _is_whole(dtype) else [f"{name}.apart"])
+
+    def running(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """The sums up to each row."""
+        return [pl.col(column).cum_sum() for column in self._names(name, dtype)]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The sum; a whole number that does not fit into 64 bits is an error."""
@@ -255,6 +263,10 @@ class StdDev(Reduction):
         return _merge_sums(
             self._names(name, dtype), [] if _is_whole(dtype) else [f"{name}.apart", f"{name}.gone"]
         )
+
+    def running(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """The sums up to each row."""
+        return [pl.col(column).cum_sum() for column in self._names(name, dtype)]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The square root of the variance."""

@@ -40,6 +40,8 @@ _DIFFERENCES = {
     "lower": "joins rows of another distance in time",
     "upper": "joins rows of another distance in time",
     "table_keys": "joins a table with another key",
+    "frame": "has other row frames",
+    "ttl": "has keys begin anew after another time",
     "over": "takes panes instead of rows, or the other way round",
 }
 _OTHER_STEPS = "has other steps (filter, with_columns, select, ...) before it"

@@ -223,6 +223,15 @@ VERSION_NUMBER = "_version_number"
 ALL_ROWS = "_all_rows"
 """Key of an aggregation without a key: the same for all rows."""
 
+# Row frames.
+
+GROUP = "_group_number"
+"""Number of the rows of a key between two times at which it began anew."""
+RESTARTS = "_restarts"
+"""How often a key began anew up to a row."""
+BAG_ROW = "_bag_row"
+"""Number of the row that a value of a list comes from."""
+
 # Windows that rows cut.
 
 ROW_NUMBER = "_number"

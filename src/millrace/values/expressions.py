@@ -24,8 +24,8 @@ IntoExpr: TypeAlias = str | pl.Expr
 _CONSTANT_TYPES = (bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal)
 _REMEDY = (
     "use an operator that keeps state: .window(...).group_by(...).aggregate(...) for sums, counts, ranks "
-    "and unique values, .match(...) or .process(...) for earlier rows, .deduplicate(...) for copies; a "
-    "function given to map_batches needs is_elementwise=True"
+    "and unique values, .group_by(...).over(...) for earlier rows and running sums, .deduplicate(...) for "
+    "copies; a function given to map_batches needs is_elementwise=True"
 )
 
 

@@ -16,12 +16,14 @@ from millrace.engine.operators.match import MatchOperator, make_matcher
 from millrace.engine.operators.match_contiguous import ContiguousMatchOperator
 from millrace.engine.operators.match_rules import MatchRulesOperator
 from millrace.engine.operators.ordered_windows import OrderedWindowsOperator
+from millrace.engine.operators.over import OverOperator
 from millrace.engine.operators.process import ProcessOperator
 from millrace.engine.operators.sliced_windows import SlicedWindowsOperator
 from millrace.engine.operators.table_join import TableJoinOperator
 from millrace.engine.operators.windows import WindowsOperator
 from millrace.engine.plan import Operator
 from millrace.graph.build.join import IntervalJoin, TableJoin
+from millrace.graph.build.over import Over
 from millrace.graph.build.rules import MatchRules
 from millrace.patterns.cep.contiguous import ContiguousMatcher
 
@@ -59,6 +61,7 @@ OPERATORS: dict[type[graph.Operation], Callable[[Operator, Any], StageOperator]]
     graph.Process: ProcessOperator,
     IntervalJoin: IntervalJoinOperator,
     MatchRules: MatchRulesOperator,
+    Over: OverOperator,
     TableJoin: TableJoinOperator,
 }
 

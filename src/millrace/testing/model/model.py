@@ -25,6 +25,7 @@ from typing import Any
 
 from millrace import graph, panes
 from millrace.graph.build.join import IntervalJoin, TableJoin
+from millrace.graph.build.over import Over
 from millrace.stream import Job
 from millrace.testing.model.chained import ModelChainedOperator
 from millrace.testing.model.deduplicate import ModelDeduplicate
@@ -33,6 +34,7 @@ from millrace.testing.model.interval_join import ModelIntervalJoin
 from millrace.testing.model.operators import ModelOperator, ModelRowOperator, apply_steps, compute_values
 from millrace.testing.model.ordered_windows import ModelOrderedWindows
 from millrace.testing.model.outcome import OperatorOutcome, RowModel, net_changes
+from millrace.testing.model.over import ModelOver
 from millrace.testing.model.patterns import RECOGNIZERS
 from millrace.testing.model.process import ModelProcess
 from millrace.testing.model.source import SourceEvent, source_row
@@ -50,6 +52,7 @@ MODELS: dict[type[graph.Operation], Callable[[Any, Any], RowModel]] = {
     **RECOGNIZERS,
     IntervalJoin: ModelIntervalJoin,
     TableJoin: ModelTableJoin,
+    Over: ModelOver,
     graph.Deduplication: ModelDeduplicate,
     graph.Process: ModelProcess,
 }

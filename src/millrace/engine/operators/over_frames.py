@@ -1,0 +1,101 @@
+"""Frames on columns: what the parts of the operator `over` have in common.
+
+The rows of a key, those that are kept and those that are new, lie one after the other. Then a frame is a
+range of neighbours, and polars computes an aggregate of it from its partials, as it does for a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import polars as pl
+
+from millrace.aggregates import ORDER, Reduction
+from millrace.durations import END_OF_STREAM
+from millrace.graph.build.over import Over
+from millrace.values.columns import EXPIRES_AT, GROUP, IS_NEW, RESTARTS, ROW_INDEX, ROW_NUMBER, ROW_TIME
+
+
+def join_rows(node: Over, stored: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
+    """Rows that are kept, then new ones, each group of neighbours with a number.
+
+    A group is the rows of a key, up to where it begins anew.
+    """
+    columns = new.columns
+    both = pl.concat(
+        [
+            stored.select(columns).with_columns(pl.lit(value=False).alias(IS_NEW)),
+            new.with_columns(pl.lit(value=True).alias(IS_NEW)),
+        ]
+    )
+    group = list(node.keys)
+    if node.ttl is not None:
+        is_restart = (pl.col(ROW_TIME) - pl.col(ROW_TIME).shift(1) >= node.ttl).fill_null(value=False)
+        both = both.with_columns(is_restart.cum_sum().over(group).alias(RESTARTS))
+        group.append(RESTARTS)
+    numbered = both.with_row_index(GROUP)
+    return numbered.with_columns(pl.col(GROUP).first().over(group)).drop(RESTARTS, strict=False)
+
+
+def frame_columns(node: Over, rows: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
+    """What a frame needs of rows: keys, order, and the columns that are read, once each."""
+    return rows.select(dict.fromkeys([*node.keys, *ORDER, *columns]).keys())
+
+
+def framed_columns(node: Over) -> list[str]:
+    """The columns that are read within the frame."""
+    return [column for function in node.framed.values() for column in function.input_columns()]
+
+
+def kept_schema(node: Over, columns: Iterable[str]) -> pl.DataFrame:
+    """No rows, as a part keeps them: keys, order, these columns, and until when."""
+    schema = node.inputs[0].schema
+    order = dict.fromkeys(ORDER, pl.Int64())
+    kept = {name: schema.get(name, pl.Int64()) for name in (*node.keys, *order, *columns)}
+    return pl.DataFrame(schema={**kept, EXPIRES_AT: pl.Int64()})
+
+
+def add_frames(node: Over, rows: pl.DataFrame, functions: Mapping[str, object]) -> pl.DataFrame:
+    """New rows of `join_rows`, in their order, with the functions of their frames."""
+    lower, upper = node.frame.lower, node.frame.upper
+    assert lower is not None
+    index = ROW_NUMBER if node.frame.unit == "rows" else ROW_TIME
+    number = pl.int_range(pl.len(), dtype=pl.Int64)
+    grouped = rows.with_row_index(ROW_INDEX).sort(GROUP, maintain_order=True)
+    rolled = (
+        grouped.with_columns(number.alias(ROW_NUMBER))
+        .rolling(
+            index,
+            period=f"{upper - lower + 1}i",
+            offset=f"{lower - 1}i",  # the frame is open on the left
+            closed="right",
+            group_by=GROUP,
+        )
+        .agg(*(expr for name in functions for expr in partials_of(node, name)))
+    )
+    results = rolled.select(result_of(node, name) for name in functions)
+    return pl.concat([grouped, results], how="horizontal").filter(IS_NEW).sort(ROW_INDEX).drop(ROW_INDEX)
+
+
+def partials_of(node: Over, name: str) -> list[pl.Expr]:
+    """From the rows of a frame to what its result is computed from."""
+    function = node.framed[name]
+    if isinstance(function, Reduction):
+        return function.partials(name, node.type_of(function))
+    column = pl.col(str(function.column))
+    return [(column.first() if function.kind == "first" else column.last()).alias(f"{name}.v")]
+
+
+def result_of(node: Over, name: str) -> pl.Expr:
+    """From the partials of a frame to its result."""
+    function = node.framed[name]
+    if isinstance(function, Reduction):
+        return function.result(name, node.type_of(function))
+    return pl.col(f"{name}.v").alias(name)
+
+
+def expiry_of_key(node: Over) -> pl.Expr:
+    """The watermark at which a key will begin anew, so that nothing of it matters any more."""
+    if node.ttl is None:
+        return pl.lit(END_OF_STREAM, pl.Int64)
+    return pl.col(ROW_TIME).max().over(node.keys) + node.ttl

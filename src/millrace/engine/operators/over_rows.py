@@ -1,0 +1,100 @@
+"""Part of the operator `over`: `lag`, and frames of so many rows.
+
+Of each key the last rows are kept, as many as the farthest look back needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from millrace.engine.keyed_table import KeyedTable
+from millrace.engine.operators.over_frames import (
+    add_frames,
+    expiry_of_key,
+    frame_columns,
+    framed_columns,
+    join_rows,
+    kept_schema,
+)
+from millrace.engine.ordered_rows import OrderedBatch
+from millrace.engine.plan import Operator
+from millrace.engine.state import SlotState
+from millrace.graph.build.over import Over
+from millrace.values.columns import EXPIRES_AT, GROUP, IS_NEW, STATE_VERSION
+
+LAST_ROWS = "last_rows"
+"""State table: the last rows of each key."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowsBefore:
+    """Columns from the rows just before a row."""
+
+    operator: Operator
+    node: Over
+
+    @staticmethod
+    def is_needed(node: Over) -> bool:
+        """Whether a column looks back by a number of rows."""
+        return bool(node.lags) or RowsBefore._has_frames(node)
+
+    @staticmethod
+    def _has_frames(node: Over) -> bool:
+        return bool(node.framed) and node.frame.unit == "rows" and node.frame.lower is not None
+
+    @cached_property
+    def _columns(self) -> list[str]:
+        lags = [str(lag.column) for lag in self.node.lags.values()]
+        return [*lags, *(framed_columns(self.node) if self._has_frames(self.node) else [])]
+
+    @cached_property
+    def _length(self) -> int:
+        """How many rows of each key are kept."""
+        lower = -(self.node.frame.lower or 0) if self._has_frames(self.node) else 0
+        return max([lower, *(lag.n for lag in self.node.lags.values())])
+
+    @cached_property
+    def _table(self) -> KeyedTable:
+        empty = kept_schema(self.node, self._columns).with_columns(pl.lit(0, pl.Int64).alias(STATE_VERSION))
+        return KeyedTable(
+            self.operator.id, LAST_ROWS, self.node.keys, empty, until=EXPIRES_AT, has_lists=True
+        )
+
+    def add_columns(
+        self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch
+    ) -> tuple[SlotState, pl.DataFrame]:
+        """The rows of a batch with the columns of this part."""
+        if not rows.is_empty():
+            new = frame_columns(self.node, rows, self._columns)
+            stored = self._table.read(state, rows.select(self.node.keys).unique())
+            joined = join_rows(self.node, stored, new)
+            state = self._keep(state, joined, batch)
+        else:
+            joined = join_rows(self.node, self._table.empty, frame_columns(self.node, rows, self._columns))
+        if self.node.ttl is not None:
+            state = self._table.expire(state, batch.watermark)
+        return state, rows.hstack(self._compute(joined))
+
+    def _compute(self, joined: pl.DataFrame) -> list[pl.Series]:
+        lags = self.node.lags
+        lagged = joined.with_columns(
+            pl.col(str(lag.column)).shift(lag.n).over(GROUP).alias(name) for name, lag in lags.items()
+        )
+        if not self._has_frames(self.node):
+            return lagged.filter(IS_NEW).select(*lags).get_columns()
+        framed = self.node.framed
+        return add_frames(self.node, lagged, framed).select(*lags, *framed).get_columns()
+
+    def _keep(self, state: SlotState, joined: pl.DataFrame, batch: OrderedBatch) -> SlotState:
+        if not self._length:
+            return state
+        from_end = pl.int_range(pl.len(), 0, -1, dtype=pl.Int64).over(self.node.keys)
+        last = joined.filter(from_end <= self._length).with_columns(
+            expiry_of_key(self.node).alias(EXPIRES_AT),
+            pl.lit(batch.version, pl.Int64).alias(STATE_VERSION),
+        )
+        kept = last.select(self._table.empty.columns)
+        return self._table.append(state, kept, since=batch.old_watermark)
