@@ -1,5 +1,6 @@
 """Every program in examples/ runs, and says what its text promises."""
 
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,35 @@ def test_spikes_and_dips_of_query_rates_are_noticed_and_nothing_else() -> None:
         ("match", "spike", 209_999),
         ("news", "dip", 250_000),
     ]
+
+
+def test_vehicles_turn_where_they_leave_in_another_direction(capsys: pytest.CaptureFixture[str]) -> None:
+    load("turning_points", main=True)
+    rows = [re.findall(r"[\w ]+", line) for line in capsys.readouterr().out.splitlines()[6:-1]]
+    assert [[cell.strip() for cell in row if cell.strip()] for row in rows] == [
+        ["bus 550", "5", "8", "4"],
+        ["tram 4", "2", "0", "3"],
+        ["tram 4", "2", "2", "5"],
+    ]
+
+
+def test_the_row_frames_of_the_documentation_answer() -> None:
+    jobs = runpy.run_path(str(EXAMPLES.parent / "docs" / "examples" / "frames.py"))
+    amounts = [(10, "ann", 50), (12, "bob", 20), (15, "ann", -30), (15, "ann", 5), (700, "ann", 1)]
+    payments = pl.DataFrame(
+        [{"account": who, "amount": n, "event_time": 1_000 * second} for second, who, n in amounts]
+    )
+    shown = {
+        name: mr.replay(jobs[name], payments).filter(pl.col("account") == "ann").select(*columns).rows()
+        for name, columns in {
+            "statements": ["amount", "balance", "before"],
+            "spending": ["number", "spent", "greatest"],
+            "followed": ["amount", "after"],
+        }.items()
+    }
+    assert shown["statements"] == [(50, 50, None), (-30, 20, 50), (5, 25, -30), (1, 26, 5)]
+    assert shown["spending"] == [(1, 50, 50), (3, 25, 50), (3, 25, 50), (1, 1, 1)]
+    assert shown["followed"] == [(50, -30), (-30, 5), (5, None), (1, None)]
 
 
 def test_the_joins_of_the_documentation_answer() -> None:

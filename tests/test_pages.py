@@ -110,6 +110,7 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 
 MODULES = (
     "aggregates",
+    "frames",
     "patterns",
     "processors",
     "state",
