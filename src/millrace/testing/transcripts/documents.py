@@ -7,9 +7,10 @@ from typing import Any, get_args
 from millrace.graph.build.join import JoinType
 from millrace.panes import Accumulation, Closing, OnTime, PaneTime
 from millrace.testing.model.values import Row
-from millrace.testing.transcripts import processes
+from millrace.testing.transcripts import processes, row_frames
 from millrace.testing.transcripts.processes import ProcessSpec
 from millrace.testing.transcripts.questions import parse_trigger, parse_watermark, parse_window
+from millrace.testing.transcripts.row_frames import OverSpec
 from millrace.testing.transcripts.words import TranscriptError, check_keys, parse_integer, to_text
 from millrace.triggers import Trigger
 from millrace.watermarks import Watermark
@@ -29,6 +30,7 @@ TRANSCRIPT_KEYS = (
     "join",
     "deduplicate",
     "process",
+    "over",
     "partitions",
     "idle",
     "watermarks",
@@ -46,12 +48,25 @@ PANE_KEYS = (
     "gone",
     "emits",
     "aside",
+    "over",
     "retracts",
     "timing",
     "index",
     "settled_index",
     "final",
     "at",
+)
+_OF_WINDOWS = (
+    "window",
+    "trigger",
+    "output",
+    "lateness",
+    "output_time",
+    "on_time",
+    "closing",
+    "value",
+    "then",
+    "join",
 )
 TIMINGS = ("early", "on_time", "late")
 
@@ -115,6 +130,8 @@ class Transcript:
     """Which copies are removed first."""
     process: ProcessSpec | None
     """The calls of a processor, in place of windows."""
+    over: OverSpec | None
+    """The columns beside each event, in place of windows."""
     partitions: int
     idle: int | None
     watermark: Watermark | None
@@ -134,8 +151,9 @@ def parse_document(document: Any) -> Transcript:
         raise TranscriptError(f"a transcript is a map with `window` and `steps`, not {to_text(document)}")
     check_keys(document, TRANSCRIPT_KEYS, "a transcript")
     join = _parse_join(document)
-    process = _parse_process(document)
-    has_no_window = process is not None or (join is not None and (join.within is not None or join.is_table))
+    process, over = _parse_process(document), _parse_over(document)
+    is_timed_join = join is not None and (join.within is not None or join.is_table)
+    has_no_window = process is not None or over is not None or is_timed_join
     for key in ("steps",) if has_no_window else ("window", "steps"):
         if key not in document:
             raise TranscriptError(f"`{key}` is missing")
@@ -161,6 +179,7 @@ def parse_document(document: Any) -> Transcript:
         join,
         _parse_deduplicate(document.get("deduplicate")),
         process,
+        over,
         parse_integer(document.get("partitions", 1), "partitions", least=1),
         idle,
         watermark,
@@ -276,24 +295,24 @@ def _parse_join(document: Mapping[str, Any]) -> JoinSpec | None:
 def _parse_process(document: Mapping[str, Any]) -> ProcessSpec | None:
     if "process" not in document:
         return None
-    for key in (
-        "window",
-        "trigger",
-        "output",
-        "lateness",
-        "output_time",
-        "on_time",
-        "closing",
-        "value",
-        "then",
-        "join",
-    ):
+    _check_beside(document, "process", "what is shown is what the processor emits")
+    return processes.parse_document(document["process"])
+
+
+def _parse_over(document: Mapping[str, Any]) -> OverSpec | None:
+    if "over" not in document:
+        return None
+    _check_beside(document, "over", "what is shown are the events themselves")
+    return row_frames.parse_document(document["over"])
+
+
+def _check_beside(document: Mapping[str, Any], subject: str, reason: str) -> None:
+    """Refuses what is about windows, where rows go on one by one."""
+    for key in _OF_WINDOWS:
         if key in document:
             raise TranscriptError(
-                f"`{key}` has no meaning beside `process`: rows come one by one, and what is shown is what "
-                "the processor emits"
+                f"`{key}` has no meaning beside `{subject}`: rows come one by one, and {reason}"
             )
-    return processes.parse_document(document["process"])
 
 
 def _parse_deduplicate(spec: Any) -> DeduplicateSpec | None:

@@ -13,6 +13,7 @@ from millrace.testing.model.values import Row
 from millrace.testing.script import Script
 from millrace.testing.transcripts.documents import JoinSpec, Transcript
 from millrace.testing.transcripts.processes import ProcessSpec, make_processor
+from millrace.testing.transcripts.row_frames import OverSpec
 from millrace.testing.transcripts.words import TranscriptError, to_canonical_text, to_text
 from millrace.topics import Topic
 from millrace.watermarks import Punctuation, Watermark
@@ -29,12 +30,15 @@ class TranscriptJob:
     @property
     def has_numbers(self) -> bool:
         """Whether all values of events are numbers; otherwise they are kept as JSON."""
-        return self.transcript.value == "sum" or isinstance(self.transcript.inner_window, Delta | Punctuated)
+        is_about_numbers = isinstance(self.transcript.inner_window, Delta | Punctuated)
+        return self.transcript.value == "sum" or self.transcript.over is not None or is_about_numbers
 
     def build_job(self) -> stream.Job:
         """Events of key and value, aggregated once or several times."""
         transcript = self.transcript
-        value_type: type = self._number_type() if self.has_numbers else str
+        value_type: Any = self._number_type() if self.has_numbers else str
+        if transcript.over is not None:
+            value_type = value_type | None
         topic = Topic(
             f"input.transcript-{self.number}",
             _row_type("Event", value_type, transcript.watermark, has_sides=self.has_sides),
@@ -48,6 +52,8 @@ class TranscriptJob:
             read = read.group_by("key").deduplicate(*identity, within=transcript.deduplicate.within)
         if transcript.process is not None:
             return self._build_process(read, transcript.process)
+        if transcript.over is not None:
+            return self._build_over(read, transcript.over)
         stream_so_far = read.window(
             transcript.window,
             trigger=transcript.trigger,
@@ -66,10 +72,7 @@ class TranscriptJob:
                 .group_by("key")
                 .aggregate(value=_make_aggregate(then["value"]))
             )
-        result = stream_so_far.node.schema["value"]
-        inner = result.inner if isinstance(result, pl.List) else result
-        python_type: Any = {pl.Int64: int, pl.Float64: float, pl.String: str}[inner.base_type()]  # type: ignore[index]  # one of these
-        shape = list[python_type] if isinstance(result, pl.List) else python_type | None
+        shape = _python_type(stream_so_far.node.schema["value"])
         results = Topic(f"analytics.transcript-{self.number}", _row_type("Result", shape))
         return stream.Job(f"transcript-{self.number}", stream_so_far.write(results))
 
@@ -101,6 +104,13 @@ class TranscriptJob:
         ]
         return stream.Job(f"transcript-{self.number}", *outputs)
 
+    def _build_over(self, read: stream.Stream, spec: OverSpec) -> stream.Job:
+        """Events with the columns beside them."""
+        framed = spec.apply(read)
+        fields = [(name, _python_type(framed.node.schema[name])) for name in ("key", "value", *spec.columns)]
+        topic = Topic(f"analytics.transcript-{self.number}", make_dataclass("Framed", fields))
+        return stream.Job(f"transcript-{self.number}", framed.write(topic))
+
     def _build_join(self, windowed: stream.Stream, join: JoinSpec) -> stream.Output:
         """The values of both sides, in pairs."""
         left, right = [
@@ -122,6 +132,8 @@ class TranscriptJob:
         values = [
             event["value"] for kind, events in self.transcript.steps if kind == "events" for event in events
         ]
+        if self.transcript.over is not None:
+            values = [value for value in values if value is not None]
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TranscriptError(
@@ -154,6 +166,8 @@ class TranscriptJob:
             return [self._to_pair(row) for row in rows]
         if self.transcript.process is not None:
             return [_to_emission(row) for row in rows]
+        if self.transcript.over is not None:
+            return [self.transcript.over.read_row(row) for row in rows]
         panes = []
         for row in (row for row in rows if row["op"] == "+"):
             value = self._pane_value(row)
@@ -204,6 +218,13 @@ def _to_emission(row: Row) -> Row:
     }
     pane |= {name: json.loads(row[name]) for name in ("emits", "aside") if name in row}
     return pane | {name: row[name] for name in ("timing", "index", "settled_index", "final")}
+
+
+def _python_type(dtype: pl.DataType) -> Any:
+    """The type of a field for a column of numbers, texts, or lists of either."""
+    inner = dtype.inner if isinstance(dtype, pl.List) else dtype
+    python_type: Any = {pl.Int64: int, pl.Float64: float, pl.String: str}[inner.base_type()]  # type: ignore[index]  # one of these
+    return list[python_type] if isinstance(dtype, pl.List) else python_type | None
 
 
 def _row_type(name: str, value: Any, watermark: Watermark | None = None, *, has_sides: bool = False) -> type:

@@ -27,7 +27,14 @@ def to_canonical_text(value: Any) -> str:
         value = int(value)
     if isinstance(value, list):
         return f"[{', '.join(map(to_canonical_text, value))}]"
+    if isinstance(value, dict):
+        fields = (f"{_quote(key)}: {to_canonical_text(value[key])}" for key in sorted(value, key=str))
+        return f"{{{', '.join(fields)}}}"
     return json.dumps(value, sort_keys=True, default=str, ensure_ascii=False)
+
+
+def _quote(key: Any) -> str:
+    return json.dumps(str(key), ensure_ascii=False)
 
 
 def parse_integer(value: Any, key: str, *, least: int | None = None) -> int:
