@@ -38,11 +38,10 @@ def commit_until(url: str, name: str, sizes: dict[str, int], fault: str) -> None
 
 
 def commit_next(writer: Any, sizes: dict[str, int]) -> None:
-    """The next marker, with records that name it."""
+    """The next marker, with records and watermarks that name it."""
     marker = writer.last_marker + 1
-    writer.commit(
-        marker, {topic: texts(*(f"{marker}.{i}" for i in range(size))) for topic, size in sizes.items()}
-    )
+    records = {topic: texts(*(f"{marker}.{i}" for i in range(size))) for topic, size in sizes.items()}
+    writer.commit(marker, records, watermarks=dict.fromkeys(sizes, marker))
 
 
 def die_at_statement(url: str, name: str, sizes: dict[str, int], number: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from millrace.log.writer_watermarks import History
 from millrace.topics import Topic
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
@@ -122,11 +123,19 @@ class Writer(Protocol):
     last_marker: int
     """The last marker committed under this name, -1 if none."""
 
-    def commit(self, marker: int, batches: Mapping[str, OutgoingRecords], *, now: int | None = None) -> None:
+    def commit(
+        self,
+        marker: int,
+        batches: Mapping[str, OutgoingRecords],
+        *,
+        now: int | None = None,
+        watermarks: Mapping[str, int] | None = None,
+    ) -> None:
         """Appends to all topics and sets the marker, atomically.
 
-        `Fenced` if another writer has taken over the name. A marker that is not greater than `last_marker` is
-        refused.
+        `watermarks`: for some topics the time before which this writer appends nothing from now on
+        (`Log.writer_watermarks`). `Fenced` if another writer has taken over the name. A marker that is not
+        greater than `last_marker` is refused.
         """
 
     def close(self) -> None:
@@ -176,6 +185,14 @@ class Log(Protocol):
 
     def writer(self, name: str) -> Writer:
         """Takes over the name: from now on, commits of an older writer of that name raise `Fenced`."""
+
+    def writer_watermarks(self, topic: str) -> History:
+        """How far each writer of the topic vouches for it (`writer_watermarks`). Older watermarks are kept
+        for a while, for readers that are behind; a writer's newest one for ever.
+        """
+
+    def withdraw_watermarks(self, topic: str, writer: str) -> None:
+        """Forgets the watermarks of a writer, which will not write to the topic any more."""
 
     def tail(
         self,

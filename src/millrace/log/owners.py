@@ -112,10 +112,14 @@ def _is_inherited(claim: _Claim, owner: Owner, inherits_from: str | None) -> boo
 
 
 def _fence_replaced(log: Log, claims: Mapping[str, _Claim], owner: Owner) -> None:
-    """Fences the previous owners that may still write, and records that they are fenced."""
+    """Fences the previous owners that may still write, withdraws their watermarks, as they write no more, and
+    records that they are fenced.
+    """
     replaced = {topic: claim.previous_owners[-1] for topic, claim in claims.items() if not claim.fenced}
     for old_owner in dict.fromkeys(replaced.values()):
         log.writer(old_owner.writer).close()
+    for topic, old_owner in replaced.items():
+        log.withdraw_watermarks(topic, old_owner.writer)
     if replaced:
         _append_claims(log, dict.fromkeys(replaced, owner.state), owner)
 

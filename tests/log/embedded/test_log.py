@@ -18,6 +18,7 @@ from log.conftest import Start
 from millrace.errors import LogError, LogUnwritable
 from millrace.log import OutgoingRecords, open_log
 from millrace.log.embedded.log import EmbeddedLog
+from millrace.log.writer_watermarks import watermarks_at
 
 NOBODY = 65534
 
@@ -138,6 +139,8 @@ def test_a_writer_that_dies_before_any_statement_of_a_commit_leaves_all_or_nothi
             assert sorted(values(embedded, topic)) == sorted(
                 f"{marker}.{i}".encode() for marker in range(last + 1) for i in range(count)
             )
+            vouched = watermarks_at(embedded.writer_watermarks(topic), embedded.end_offsets(topic))
+            assert vouched == ({} if last < 0 else {0: last, 1: last})
     assert set(outcomes[:-1]) == {-signal.SIGKILL}
     assert len(outcomes) > 10
 

@@ -121,7 +121,7 @@ def test_the_version_that_wrote_it_refuses_it_from_now_on(log: EmbeddedLog, fold
     log.close()
     for file in ("inputs.db", "results.db"):
         with sqlite3.connect(folder / file) as db:
-            assert db.execute("pragma user_version").fetchone()[0] == VERSION == 2
+            assert db.execute("pragma user_version").fetchone()[0] == VERSION == 3
 
 
 def test_nothing_in_it_is_called_damaged(log: EmbeddedLog, folder: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 from millrace.errors import LogUnwritable, OffsetGone, TopicMissing
 from millrace.log.contract import Names, OutgoingRecords, Records, TopicInfo, pause
 from millrace.log.declarations import RAW_FORMAT
-from millrace.log.embedded import chunk_table, topic_table
+from millrace.log.embedded import chunk_table, topic_table, watermark_table
 from millrace.log.embedded.chunk_table import NewChunks
 from millrace.log.embedded.chunks import split_into_chunks
 from millrace.log.embedded.sqlite import Store
@@ -21,6 +21,7 @@ from millrace.log.embedded.tail import follow
 from millrace.log.embedded.topic_table import StoredTopic
 from millrace.log.embedded.writer import EmbeddedWriter
 from millrace.log.partitioning import split_by_partition
+from millrace.log.writer_watermarks import History
 from millrace.topics import Topic, check_name
 from millrace.values import event_types
 
@@ -107,6 +108,14 @@ class EmbeddedLog:
     def writer(self, name: str) -> EmbeddedWriter:
         """Takes over the name: the older writer's next commit fails."""
         return EmbeddedWriter(self._results, name, self._find_topic, self._prepare)
+
+    def writer_watermarks(self, topic: str) -> History:
+        """By writer, the newest first; nothing of a topic in which runs do not write."""
+        return watermark_table.read(self._results, topic)
+
+    def withdraw_watermarks(self, topic: str, writer: str) -> None:
+        """Removes the rows of a writer."""
+        watermark_table.delete(self._results, topic, writer)
 
     def tail(
         self,

@@ -10,10 +10,17 @@ from pathlib import Path
 
 from millrace.errors import LogDamaged, LogError, LogUnwritable
 
-VERSION = 2
-"""Of the tables below; kept as the file's `user_version`. Version 1 had no partitioner of topics."""
+VERSION = 3
+"""Of the tables below; kept as the file's `user_version`. Version 1 had no partitioner of topics, version 2
+no watermarks of writers.
+"""
+_WATERMARK_TABLE = """
+create table if not exists watermark(
+    topic text not null, writer text not null, marker integer not null, body blob not null,
+    primary key(topic, writer, marker)) without rowid
+"""
 
-_TABLES = """
+_TABLES = f"""
 create table if not exists topic(
     id integer primary key, name text not null unique, codec text not null, type text not null,
     fields text not null, envelope integer not null, retention integer, partitioner text);
@@ -26,6 +33,7 @@ create table if not exists chunk(
     partition integer not null, base integer not null, count integer not null, newest integer not null,
     body blob not null, primary key(partition, base));
 create table if not exists writer(name text primary key, epoch integer not null, marker integer not null);
+{_WATERMARK_TABLE};
 """
 """`identity` tells a topic from another of the same name. Topics made before it existed have none."""
 _PAGE_BYTES = 8192
@@ -58,7 +66,7 @@ class Store:
 
     def _check_small_tables(self, connection: sqlite3.Connection) -> None:
         """Compares small tables with their indexes: a topic lost from an index would be made anew, empty."""
-        for table in ("topic", "partition", "writer"):
+        for table in ("topic", "partition", "writer", "watermark"):
             [report] = connection.execute(f"pragma integrity_check({table})").fetchone()
             if report != "ok":
                 raise damaged_error(
@@ -151,9 +159,12 @@ class Store:
 def _upgrade(connection: sqlite3.Connection) -> None:
     """Updates the tables of an earlier version. Old topics stay without partitioner and identity."""
     connection.execute("begin immediate")
-    if connection.execute("pragma user_version").fetchone()[0] < VERSION:  # no other process did it meanwhile
+    version = connection.execute("pragma user_version").fetchone()[0]
+    if version < 2:  # no other process did it meanwhile
         connection.execute("alter table topic add column partitioner text")
         connection.execute("create table if not exists identity(topic integer primary key, id text not null)")
+    if version < VERSION:
+        connection.execute(_WATERMARK_TABLE)
         connection.execute(f"pragma user_version={VERSION}")
     connection.execute("commit")
 

@@ -14,7 +14,7 @@ from sqlite3 import Connection
 
 from millrace.errors import Fenced, LogDamaged, LogError
 from millrace.log.contract import OutgoingRecords
-from millrace.log.embedded import chunk_table
+from millrace.log.embedded import chunk_table, watermark_table
 from millrace.log.embedded.chunk_table import NewChunks
 from millrace.log.embedded.sqlite import Store, damaged_error
 from millrace.log.embedded.topic_table import StoredTopic
@@ -43,8 +43,15 @@ class EmbeddedWriter:
                 store.path, f"writer {name}", "its marker", LogDamaged(f"it is {self.last_marker!r}")
             )
 
-    def commit(self, marker: int, batches: Mapping[str, OutgoingRecords], *, now: int | None = None) -> None:
-        """All topics and the marker, in one transaction."""
+    def commit(
+        self,
+        marker: int,
+        batches: Mapping[str, OutgoingRecords],
+        *,
+        now: int | None = None,
+        watermarks: Mapping[str, int] | None = None,
+    ) -> None:
+        """All topics, watermarks and the marker, in one transaction."""
         self._check_newer(marker, self.last_marker)
         prepared = []  # before the transaction, so that it stays short
         for name, batch in batches.items():
@@ -64,6 +71,7 @@ class EmbeddedWriter:
                 )
             self._check_newer(marker, stored_marker)
             chunk_table.insert(self._store, connection, prepared)
+            watermark_table.insert(connection, self._name, marker, watermarks or {})
             connection.execute("update writer set marker=? where name=?", (marker, self._name))
         self.last_marker = marker
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 import msgspec
+import pyarrow as pa
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import OffsetSpec
 
@@ -21,7 +22,7 @@ from millrace.config import KafkaSettings
 from millrace.errors import LogDenied, LogError, OffsetGone, TopicMissing
 from millrace.log import declarations
 from millrace.log.contract import Names, OutgoingRecords, PartitionInfo, Records, TopicInfo, pause
-from millrace.log.kafka import markers
+from millrace.log.kafka import markers, published_watermarks
 from millrace.log.kafka import producer as sending
 from millrace.log.kafka.broker_errors import REQUEST_SECONDS, BrokerErrors
 from millrace.log.kafka.clients import Clients
@@ -31,7 +32,8 @@ from millrace.log.kafka.schemas import Schema
 from millrace.log.kafka.tail import follow
 from millrace.log.kafka.topics import COMPACTED_SETTINGS, Topics, retention_settings, wait_until
 from millrace.log.kafka.transactions import TRANSACTION_MS, KafkaWriter, PreparedRecords
-from millrace.log.kafka.url import MARKERS, SCHEMAS, parse_url
+from millrace.log.kafka.url import MARKERS, SCHEMAS, WATERMARKS, parse_url
+from millrace.log.writer_watermarks import History
 from millrace.topics import Topic, check_name
 
 _log = logging.getLogger("millrace.kafka")
@@ -41,6 +43,7 @@ _FULL_PREFETCH_READERS = 64
 """With more readers than this, each fetches less ahead, so that together they hold no more (2 GiB)."""
 _SETTLE_SECONDS = 2.0
 """How long another process may take to publish the schema of its new topic, and brokers to show a commit."""
+_WATERMARK_SETTLE_SECONDS = 0.1
 
 
 class KafkaLog:
@@ -68,6 +71,7 @@ class KafkaLog:
         self._appender: Producer | None = None
         self._splitter = sending.PartitionSplitter()
         self._schemas = PublishedSchemas(self)
+        self._watermarks = published_watermarks.PublishedWatermarks(self)
 
     def ensure(self, topic: Topic) -> None:
         """Creates the topic, or checks that the existing one is the same; updates its retention."""
@@ -162,7 +166,17 @@ class KafkaLog:
     def writer(self, name: str) -> KafkaWriter:
         """Takes over the name: the older writer's next commit fails."""
         self.ensure_control_topic(MARKERS)
+        self.ensure_control_topic(WATERMARKS, published_watermarks.SETTINGS)
         return KafkaWriter(self, name)
+
+    def writer_watermarks(self, topic: str) -> History:
+        """By writer, the newest first; older ones for an hour at least."""
+        return self._watermarks.find(topic)
+
+    def withdraw_watermarks(self, topic: str, writer: str) -> None:
+        """Removes the watermarks of a writer, by a record without a value."""
+        key = pa.array([published_watermarks.watermark_key(topic, writer)], pa.binary())
+        self.append(WATERMARKS, OutgoingRecords(pa.nulls(1, pa.binary()), key))
 
     def tail(
         self,
@@ -246,12 +260,29 @@ class KafkaLog:
         """A topic as Kafka knows it."""
         return self._brokers.kafka_name(topic)
 
-    def await_visible(self, parts: PreparedRecords) -> None:
-        """Returns when the records of a commit can be read, or after `_SETTLE_SECONDS`."""
-        if parts:
-            self._topics.await_visible(
-                {(part.topic, part.partition) for part in parts}, within=_SETTLE_SECONDS
-            )
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; new ones are found within a few seconds."""
+        return self._topics.partitions(topic)
+
+    def appended_offsets(self, topic: str) -> dict[int, int]:
+        """One past the last record of each partition, whether its transaction has ended or not."""
+        return self._topics.offsets(topic, OffsetSpec.latest(), committed=False)
+
+    def await_settled(self, topic: str) -> None:
+        """Returns when the transactions in partition 0 have ended that are open now, or after a moment."""
+        self._topics.await_visible({(self.kafka_name(topic), 0): _SETTLE_SECONDS})
+
+    def await_visible(self, parts: PreparedRecords, *, has_watermarks: bool) -> None:
+        """Returns when the records of a commit can be read, or after `_SETTLE_SECONDS`.
+
+        Watermarks of all writers are in one partition, where the open transaction of a killed writer would
+        hold up everybody's commits. So they are waited for only shortly.
+        """
+        waits = {(part.topic, part.partition): _SETTLE_SECONDS for part in parts}
+        if has_watermarks:
+            waits[self.kafka_name(WATERMARKS), 0] = _WATERMARK_SETTLE_SECONDS
+        if waits:
+            self._topics.await_visible(waits)
 
     # Declared topics
 
@@ -315,10 +346,10 @@ class KafkaLog:
             schemas = self.kafka_name(SCHEMAS)
             _log.info("the schema of %s is not published in %s, as that is not allowed", name, schemas)
 
-    def ensure_control_topic(self, name: str) -> None:
+    def ensure_control_topic(self, name: str, settings: Mapping[str, str] = COMPACTED_SETTINGS) -> None:
         """Makes one of the compacted topics that millrace keeps for itself, if it is absent."""
         if not self._topics.exists(name):
-            self._topics.create(name, partitions=1, replicas=self._replicas, settings=COMPACTED_SETTINGS)
+            self._topics.create(name, partitions=1, replicas=self._replicas, settings=settings)
 
     # Clients
 

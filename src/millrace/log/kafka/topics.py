@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -244,9 +244,11 @@ class Topics:
             self.partitions(topic, fresh=True)  # raises `TopicMissing` if the topic is gone
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, error.args[0].str())) from error
 
-    def await_visible(self, partitions: Collection[tuple[str, int]], *, within: float) -> None:
-        """Returns when readers see a commit to these partitions, a moment after brokers confirmed it."""
-        topic_partitions = [TopicPartition(topic, partition) for topic, partition in partitions]
+    def await_visible(self, waits: Mapping[tuple[str, int], float]) -> None:
+        """Returns when readers see a commit to these partitions, a moment after brokers confirmed it. Each is
+        waited for at most so many seconds.
+        """
+        topic_partitions, started = [TopicPartition(*partition) for partition in waits], time.monotonic()
 
         def offsets(isolation: IsolationLevel) -> dict[tuple[str, int], int]:
             futures = self._admin.list_offsets(
@@ -263,10 +265,10 @@ class Topics:
             targets = offsets(IsolationLevel.READ_UNCOMMITTED)
             wait_until(
                 lambda: all(
-                    offset >= targets[topic_partition]
-                    for topic_partition, offset in offsets(IsolationLevel.READ_COMMITTED).items()
+                    offset >= targets[partition] or time.monotonic() - started > waits[partition]
+                    for partition, offset in offsets(IsolationLevel.READ_COMMITTED).items()
                 ),
-                within=within,
+                within=max(waits.values()),
                 every=0.001,
             )
 

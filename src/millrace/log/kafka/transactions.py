@@ -19,6 +19,10 @@ Only one writer of a name may commit. Two mechanisms work together:
     12:01:30  A wakes up. Its commit is refused. It reads the marker (6, epoch 2, owner b), raises
               `Fenced`, and batch 5 is in the log once.
 
+Watermarks of the writer (`millrace.log.writer_watermarks`) are records of the same transaction. Each names
+the offsets at which the writer's records end. Those are known when brokers have acknowledged the records, so
+a commit with watermarks waits for that before it sends them.
+
 A commit whose answer is lost (the connection broke while brokers committed) is in doubt. It is never repeated
 blindly: if the last marker is the writer's own and not older than the batch, the batch is in the log.
 """
@@ -39,7 +43,9 @@ from millrace.log.contract import OutgoingRecords
 from millrace.log.kafka.broker_errors import REQUEST_SECONDS, BrokerErrors, is_transient, needs_new_producer
 from millrace.log.kafka.markers import CommitMarker
 from millrace.log.kafka.producer import PartitionRecords, send, to_timestamp
-from millrace.log.kafka.url import MARKERS
+from millrace.log.kafka.published_watermarks import watermark_key
+from millrace.log.kafka.url import MARKERS, WATERMARKS
+from millrace.log.writer_watermarks import WriterWatermark
 
 TRANSACTION_MS = 60_000
 """How long a transaction may take before brokers end it and fence its writer."""
@@ -64,7 +70,13 @@ class TransactionalLog(Protocol):
     def kafka_name(self, topic: str) -> str:
         """A topic as Kafka knows it."""
 
-    def await_visible(self, parts: PreparedRecords) -> None:
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has."""
+
+    def appended_offsets(self, topic: str) -> dict[int, int]:
+        """One past the last record of each partition, whether its transaction has ended or not."""
+
+    def await_visible(self, parts: PreparedRecords, *, has_watermarks: bool) -> None:
         """Returns when the records of a commit can be read."""
 
 
@@ -79,6 +91,16 @@ class _DeliveryErrors:
             self.errors.append(error)
 
 
+@dataclass(frozen=True)
+class _Commit:
+    """What one transaction holds."""
+
+    parts: PreparedRecords
+    marker: CommitMarker
+    now: int | None = None
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+
+
 class KafkaWriter:
     """A `Writer` on Kafka: a transactional producer, and a marker in each transaction."""
 
@@ -86,6 +108,8 @@ class KafkaWriter:
         """Takes over: the older writer of the name is fenced, and its open transaction is aborted."""
         self._log, self._name = log, name
         self._delivery = _DeliveryErrors()
+        self._ends: dict[str, list[int]] = {}
+        """By Kafka's name of a topic, offsets of its partitions that no record of this writer has reached."""
         self._in_doubt = False
         """Whether the last commit raised, so that its transaction may be in the log or not."""
         self._producer = self._start_producer()
@@ -102,10 +126,17 @@ class KafkaWriter:
         previous = self._log.marker(self._name) or CommitMarker(-1, 0, "")
         self._own_marker = CommitMarker(previous.marker, previous.epoch + 1, uuid.uuid4().hex)
         self.last_marker = previous.marker
-        return self._commit_or_recover([], self._own_marker, None, retry_if_fenced=False)
+        return self._commit_or_recover(_Commit([], self._own_marker), retry_if_fenced=False)
 
-    def commit(self, marker: int, batches: Mapping[str, OutgoingRecords], *, now: int | None = None) -> None:
-        """All topics and the marker, in one transaction."""
+    def commit(
+        self,
+        marker: int,
+        batches: Mapping[str, OutgoingRecords],
+        *,
+        now: int | None = None,
+        watermarks: Mapping[str, int] | None = None,
+    ) -> None:
+        """All topics, watermarks and the marker, in one transaction."""
         if marker <= self.last_marker:
             raise LogError(
                 f"writer {self._name!r}: marker {marker} is not after {self.last_marker}, which is already "
@@ -113,9 +144,9 @@ class KafkaWriter:
             )
         parts = self._log.prepare(batches)
         new_marker = msgspec.structs.replace(self._own_marker, marker=marker)
-        self._commit_once(parts, new_marker, now)
+        self._commit_once(_Commit(parts, new_marker, now, watermarks or {}))
         self._own_marker, self.last_marker = new_marker, marker
-        self._log.await_visible(parts)
+        self._log.await_visible(parts, has_watermarks=bool(watermarks))
 
     def close(self) -> None:
         """Closes the connection; nothing is written."""
@@ -123,23 +154,21 @@ class KafkaWriter:
             self._producer.purge()
             self._producer.flush(REQUEST_SECONDS)
 
-    def _commit_once(self, parts: PreparedRecords, marker: CommitMarker, now: int | None) -> None:
+    def _commit_once(self, commit: _Commit) -> None:
         """Repeats the transaction until it is in the log, whichever attempt put it there."""
-        if self._in_doubt and self._is_committed(marker):
+        if self._in_doubt and self._is_committed(commit.marker):
             return
         self._in_doubt = True
-        self._commit_or_recover(parts, marker, now)
+        self._commit_or_recover(commit)
         self._in_doubt = False
 
-    def _commit_or_recover(
-        self, parts: PreparedRecords, marker: CommitMarker, now: int | None, *, retry_if_fenced: bool = True
-    ) -> bool:
+    def _commit_or_recover(self, commit: _Commit, *, retry_if_fenced: bool = True) -> bool:
         """True: committed. False: fenced though it still owns the name, and `retry_if_fenced` is off."""
-        started, has_logged = time.monotonic(), False
+        started, has_logged, marker = time.monotonic(), False, commit.marker
         action = f"writer {self._name!r}: committing {marker.marker}"
         while True:
             try:
-                self._transact(parts, marker, now)
+                self._transact(commit)
             except (KafkaException, SystemError) as exception:
                 error = _kafka_error(exception)
                 cause = self._root_cause(error)
@@ -157,27 +186,54 @@ class KafkaWriter:
             else:
                 return True
 
-    def _transact(self, parts: PreparedRecords, marker: CommitMarker, now: int | None) -> None:
-        """Begins, sends records and marker, commits. A process killed before the end leaves nothing."""
+    def _transact(self, commit: _Commit) -> None:
+        """Begins, sends records, watermarks and marker, commits. A process killed before the end leaves
+        nothing.
+        """
         self._delivery.errors.clear()
         self._producer.begin_transaction()
         fault_points.at("begun")
-        for part in parts:
-            send(self._producer, part, now, self._delivery)
+        for part in commit.parts:
+            self._ends.pop(part.topic, None)
+            send(self._producer, part, commit.now, self._delivery)
             self._producer.poll(0)
         fault_points.at("produced")
-        name = self._log.kafka_name(MARKERS)
+        if commit.watermarks:
+            self._send_watermarks(commit)
+        self._send_control(MARKERS, self._name.encode(), commit.marker.to_json(), commit.now)
+        fault_points.at("marked")
+        self._call_until_done(lambda: self._producer.commit_transaction(REQUEST_SECONDS))
+        fault_points.at("committed")
+
+    def _send_watermarks(self, commit: _Commit) -> None:
+        """Sends how far the writer vouches for topics, from behind the records that brokers have by now.
+
+        Where the partitions of a topic end is asked only if the writer has sent something since. Others may
+        have written behind that: an offset that is too great is right, too.
+        """
+        self._await_deliveries()
+        for topic, watermark in commit.watermarks.items():
+            name = self._log.kafka_name(topic)
+            if len(self._ends.get(name, ())) != self._log.partition_count(topic):
+                self._ends[name] = [end for _, end in sorted(self._log.appended_offsets(topic).items())]
+            record = WriterWatermark(topic, self._name, watermark, self._ends[name])
+            self._send_control(WATERMARKS, watermark_key(topic, self._name), record.to_json(), commit.now)
+
+    def _await_deliveries(self) -> None:
+        started, has_logged = time.monotonic(), False
+        while self._producer.flush(1) and not self._delivery.errors:
+            has_logged = self._log.broker_errors.check_waiting(started, None, has_logged=has_logged)
+
+    def _send_control(self, topic: str, key: bytes, value: bytes, now: int | None) -> None:
+        """Sends a record of a control topic."""
         self._producer.produce(
-            name,
-            marker.to_json(),
-            self._name.encode(),
+            self._log.kafka_name(topic),
+            value,
+            key,
             0,
             on_delivery=self._delivery,
             timestamp=to_timestamp(now),
         )
-        fault_points.at("marked")
-        self._call_until_done(lambda: self._producer.commit_transaction(REQUEST_SECONDS))
-        fault_points.at("committed")
 
     def _call_until_done(self, call: Callable[[], None]) -> None:
         """Repeats a call that timed out: the client library continues it where it was."""

@@ -9,6 +9,8 @@ SCHEMAS = "millrace.schemas"
 """The compacted topic of schemas: what each other topic holds."""
 MARKERS = "millrace.markers"
 """The compacted topic of what each writer has committed last."""
+WATERMARKS = "millrace.watermarks"
+"""The compacted topic of how far each writer vouches for the topics it writes."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Brokers:
         if not topic.startswith(self.prefix) or topic.startswith("__"):
             return None
         name = topic.removeprefix(self.prefix)
-        return None if name in (SCHEMAS, MARKERS) else name
+        return None if name in (SCHEMAS, MARKERS, WATERMARKS) else name
 
 
 def parse_url(url: str) -> Brokers:
