@@ -14,7 +14,7 @@ from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.values.calls import explain_errors_of
 
-__all__ = ["Watermark", "ascending", "bounded", "ingestion_time", "percentile", "punctuation"]
+__all__ = ["Watermark", "ascending", "bounded", "ingestion_time", "percentile", "punctuation", "upstream"]
 
 DEFAULT_AHEAD = "1h"
 """How far the time of an event may be ahead of its ingestion before the event is set aside."""
@@ -23,6 +23,10 @@ EMPTY_PARTITION_TIMEOUT = 10_000
 """Milliseconds after which a partition that has never held a record no longer holds the watermark back,
 where no `idle` is given.
 """
+
+
+UPSTREAM_CLOCK = "upstream"
+"""The `clock_id` of watermarks that the writers of a topic set."""
 
 
 class Watermark(ABC):
@@ -118,6 +122,28 @@ class IngestionTime(Watermark):
     def __str__(self) -> str:
         """As users write it."""
         return f"ingestion_time({_format_idle(self)})"
+
+
+@dataclass(frozen=True)
+class Upstream(Watermark):
+    """The watermark of the jobs that write the topic, see `upstream`."""
+
+    idle: int | None = None
+    delay: int = 0
+    ahead: int = durations.END_OF_STREAM
+
+    def clock(self) -> pl.Expr:
+        """No row moves it: each batch brings how far the writers vouch for what comes after it."""
+        return pl.lit(None, pl.Int64)
+
+    @property
+    def clock_id(self) -> str:
+        """The same for all: their clocks are equal."""
+        return UPSTREAM_CLOCK
+
+    def __str__(self) -> str:
+        """As users write it."""
+        return f"upstream({_format_idle(self)})"
 
 
 @dataclass(frozen=True)
@@ -278,6 +304,16 @@ def ingestion_time(*, idle: Duration | None = None) -> IngestionTime:
     return IngestionTime(_idle_millis(idle))
 
 
+def upstream(*, idle: Duration | None = None) -> Upstream:
+    """The watermark of the jobs that write the topic: it advances as theirs does, though no row comes.
+
+    A run records with each commit up to which time its results are complete, and readers of the topic follow
+    that, in the same run or another. Where several runs write the topic, the least of their watermarks
+    counts. Jobs that deliver exactly once vouch for their results; others, and ingestion, do not.
+    """
+    return Upstream(_idle_millis(idle))
+
+
 def percentile(
     share: float, *, idle: Duration | None = None, start: Duration = "10s", ahead: Duration = DEFAULT_AHEAD
 ) -> Percentile:
@@ -313,4 +349,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-explain_errors_of(globals(), "ascending", "bounded", "ingestion_time", "percentile", "punctuation")
+explain_errors_of(
+    globals(), "ascending", "bounded", "ingestion_time", "percentile", "punctuation", "upstream"
+)

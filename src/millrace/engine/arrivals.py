@@ -83,23 +83,26 @@ def collect_reports(operator: Operator, body: Body) -> dict[str, PartitionReport
                 body.low_watermarks.get(upstream), not is_idle, 0, 0 if is_idle else None
             )
             continue
-        watermark, topic = edge.read.watermark, edge.read.topic.name
+        topic = edge.read.topic.name
         for source in body.sources:
             if source.topic == topic:
-                clock = source.clocks[watermark.clock_id]
-                percentile = watermark if isinstance(watermark, Percentile) else None
-                measured = source.lags.get(watermark.clock_id, ()) if percentile else ()
-                lags = tuple(LagReport(*lag_report) for lag_report in measured)
-                reports[f"{index}/{topic}/{source.partition}"] = PartitionReport(
-                    clock,
-                    source.has_rows,
-                    watermark.delay,
-                    _idle_after(watermark, source),
-                    percentile,
-                    lags,
-                    (topic, source.partition),
-                )
+                reports[f"{index}/{topic}/{source.partition}"] = report_partition(edge.read.watermark, source)
     return reports
+
+
+def report_partition(watermark: Watermark, source: SourcePartition) -> PartitionReport:
+    """What a batch says of a partition, as a read with this watermark sees it."""
+    percentile = watermark if isinstance(watermark, Percentile) else None
+    measured = source.lags.get(watermark.clock_id, ()) if percentile else ()
+    return PartitionReport(
+        source.clocks[watermark.clock_id],
+        source.has_rows,
+        watermark.delay,
+        _idle_after(watermark, source),
+        percentile,
+        tuple(LagReport(*lag_report) for lag_report in measured),
+        (source.topic, source.partition),
+    )
 
 
 def _idle_after(watermark: Watermark, partition: SourcePartition) -> int | None:

@@ -16,12 +16,13 @@ import polars as pl
 
 from millrace import graph
 from millrace.engine import fingerprints
+from millrace.engine.followed_topics import check_followed
 from millrace.errors import DefinitionError
 from millrace.graph.build.feedback import loop_topics, refuse_cycles
 from millrace.stream import Job
 from millrace.topics import Topic
 from millrace.values.key_hash import KEY_GROUPS
-from millrace.watermarks import Watermark
+from millrace.watermarks import Upstream, Watermark
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,9 +184,22 @@ class Plan:
         """The topics through which jobs feed rows back to their own input."""
         return loop_topics(self.jobs)
 
+    @cached_property
+    def followed_topics(self) -> frozenset[str]:
+        """The topics of which some job follows the watermark of the writers."""
+        reads = (r.edge.origin for r in self.routes if isinstance(r.edge.origin, graph.Read))
+        return frozenset(read.topic.name for read in reads if isinstance(read.watermark, Upstream))
+
     @property
-    def has_source_lookups(self) -> bool:
-        """Whether rows are looked up where they are read: reading them later may give other answers."""
+    def can_be_read_ahead(self) -> bool:
+        """Whether reading a range of the log gives the same whenever it is read.
+
+        Lookups may answer otherwise later, and how far writers vouch for a topic is known with its batch.
+        """
+        return not self.followed_topics and not self._has_source_lookups
+
+    @property
+    def _has_source_lookups(self) -> bool:
         reads = (route.edge for route in self.routes if isinstance(route.edge.origin, graph.Read))
         return any(isinstance(step, graph.Lookup) for edge in reads for step in edge.steps)
 
@@ -321,6 +335,7 @@ class Plan:
 
     def _check(self) -> None:
         refuse_cycles(self.jobs)
+        check_followed(self)
         topics: dict[str, Topic] = {}
         reads = [
             route.edge.origin.topic for route in self.routes if isinstance(route.edge.origin, graph.Read)

@@ -113,6 +113,13 @@ class PartitionReport:
     source: tuple[str, int] | None = None
     """The topic and the partition; null: an operator."""
 
+    def moves(self, clock: int | None) -> bool:
+        """Whether the clock of a partition moves, as it may without rows where the writers of its topic set
+        it.
+        """
+        is_beyond = self.clock is not None and (clock is None or self.clock > clock)
+        return is_beyond and self.source is not None
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -169,8 +176,9 @@ class Progress:
                     report.lags,
                 )
                 partition = replace(partition, learned_watermark=learned_watermark, lag_estimate=estimate)
+            is_active = report.has_rows or report.moves(partition.clock)
             partition = replace(partition, clock=_latest(partition.clock, report.clock))
-            if report.has_rows:
+            if is_active:
                 partition = replace(partition, last_active=now, is_idle=False)
             elif report.idle_after is not None and now - partition.last_active >= report.idle_after:
                 partition = replace(partition, is_idle=True)

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from millrace import graph
-from millrace.engine.exchange import Block, Body, merge_bodies
+from millrace.engine.exchange import Block, Body, SourcePartition, merge_bodies
 from millrace.engine.isolation import Failure, failure_block, find_culprits, parse_failure, to_dead_letters
 from millrace.engine.late_share import LateShare
 from millrace.engine.plan import Operator, Plan
@@ -38,6 +38,8 @@ class Results:
     now: int
     partition_watermarks: Mapping[str, list[PartitionWatermark]] = field(default_factory=dict)
     """How far the partitions are that each operator over rows reads."""
+    sources: Sequence[SourcePartition] = ()
+    """What the batch reported of the partitions that were read; of some more than once."""
     failures: Sequence[Failure] = ()
     """Jobs whose code raised: nothing of this batch may be committed,
     but it must be run again without them.
@@ -84,6 +86,7 @@ def gather(plan: Plan, bodies: Sequence[Body]) -> Results:
         incoming.counts | _count_refused(refused) | ({"written": written} if written else {}),
         incoming.now,
         incoming.partition_watermarks,
+        incoming.sources,
         failures,
     )
 

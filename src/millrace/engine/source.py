@@ -27,7 +27,7 @@ from millrace.engine.plan import Plan, Route
 from millrace.engine.routing import add_raw_bytes, deliver, source_order
 from millrace.values.calls import ordinary_errors
 from millrace.values.columns import CLOCK, INGESTED, IS_FUTURE, PARTITION, SOURCE
-from millrace.watermarks import EMPTY_PARTITION_TIMEOUT
+from millrace.watermarks import EMPTY_PARTITION_TIMEOUT, UPSTREAM_CLOCK
 
 if TYPE_CHECKING:
     from millrace.log.codecs.codec import Decoded
@@ -45,6 +45,8 @@ class PartitionBatch:
     """The raw records of `decoded`, for late rows; None where rows never were records."""
     end_offset: int | None = None
     """One past its last record, where it was read from a log; 0: the partition has never held a record."""
+    upstream_watermark: int | None = None
+    """How far the writers of the topic vouch for what follows the batch, where a job follows them."""
 
     @property
     def rows(self) -> pl.DataFrame | None:
@@ -138,6 +140,8 @@ def _report_progress(
             frame = next(frames)
             clocks = {name: frame[f"{CLOCK}{i}"][-1] for i, name in enumerate(clocks)}
             lags = _measure_lags(plan, batch.topic, frame, list(clocks))
+        if UPSTREAM_CLOCK in clocks:
+            clocks[UPSTREAM_CLOCK] = batch.upstream_watermark
         idle_after = empty_after if batch.end_offset == 0 else None
         source = SourcePartition(
             batch.topic, batch.partition, batch.rows is not None, clocks, lags, idle_after

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from millrace import runners
+from millrace.durations import END_OF_STREAM
 from millrace.errors import DefinitionError
 from millrace.log import open_log
 from millrace.log.aliases import read_aliases, set_alias
@@ -120,4 +121,5 @@ def _write_replayed(job: Job, events: ReplayInput, settings: Settings) -> None:
                 for name, frame in outputs.items()
                 if not frame.is_empty()
             }
-            writer.commit(writer.last_marker + 1, records)
+            ends = dict.fromkeys(topics, END_OF_STREAM)
+            writer.commit(writer.last_marker + 1, records, watermarks=ends)

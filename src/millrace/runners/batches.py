@@ -57,6 +57,8 @@ class Offsets:
     """Which topics the offsets are of: another one of the same name has another id.
     Logs that cannot say have none.
     """
+    watermarks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """How far the writers of topics vouch for what follows, by partition, where a job follows them."""
 
     def to_json(self) -> str:
         """As text."""
@@ -67,6 +69,7 @@ class Offsets:
                 "clock": self.clock,
                 **optional,
                 **({"ids": dict(self.ids)} if self.ids else {}),
+                **({"watermarks": self.watermarks} if any(self.watermarks.values()) else {}),
             }
         )
 
@@ -105,10 +108,17 @@ class Offsets:
     def from_json(cls, text: str) -> Offsets:
         """The offsets of `to_json`."""
         data = json.loads(text)
-        topics = {
-            topic: {int(p): offset for p, offset in ends.items()} for topic, ends in data["topics"].items()
-        }
-        return cls(topics, data["clock"], data.get("bounded", False), data.get("ids", {}))
+        return cls(
+            _by_partition(data["topics"]),
+            data["clock"],
+            data.get("bounded", False),
+            data.get("ids", {}),
+            _by_partition(data.get("watermarks", {})),
+        )
+
+
+def _by_partition(data: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
+    return {topic: {int(p): value for p, value in values.items()} for topic, values in data.items()}
 
 
 def beginning_offsets(log: Log, topics: Iterable[Topic]) -> Offsets:
@@ -126,6 +136,7 @@ def resolve_offsets(log: Log, start: Offsets, topics: Iterable[str]) -> Offsets:
         {name: start.topics[name] if name in start.topics else log.start_offsets(name) for name in names},
         start.clock,
         ids=ids,
+        watermarks={name: marks for name, marks in start.watermarks.items() if name in names},
     )
 
 

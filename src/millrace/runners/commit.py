@@ -46,6 +46,7 @@ from millrace.engine.isolation import (
     parse_failure,
     to_dead_letters,
 )
+from millrace.engine.output_watermarks import OutputWatermarks
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
 from millrace.errors import DefinitionError, LogUnreachable, StateMismatch
@@ -101,6 +102,8 @@ class Committer:
         self._deliveries = _resolve_deliveries(plan)
         exact = any(job.delivery == "exactly_once" for job in plan.jobs)
         self._writer = log.writer(self._writer_name) if exact else None
+        self._output_watermarks = OutputWatermarks(plan)
+        self._committed_watermarks: dict[str, int] = {}
         self._repeated_batch = -1
         """The batch that an earlier attempt had begun, and may have written."""
         self._uncommitted_note: Path | None = None
@@ -188,11 +191,23 @@ class Committer:
                 self._log.append(name, records, now=append_time)
         fault_points.at("delivered")
         if self._writer is not None:
-            self._writer.commit(batch, transactional, now=append_time)
+            watermarks = self._moved_watermarks(results)
+            self._writer.commit(batch, transactional, now=append_time, watermarks=watermarks)
+            self._committed_watermarks |= watermarks
             if self._uncommitted_note is not None:
                 self._uncommitted_note.unlink(missing_ok=True)
         self._expire(append_time)
         return True
+
+    def _moved_watermarks(self, results: Results) -> dict[str, int]:
+        """How far the run vouches for topics, where that is not what it committed last."""
+        paused = () if self._quarantine is None else self._quarantine.cases
+        return {
+            topic: watermark
+            for topic, watermark in self._output_watermarks.update(results, paused).items()
+            if self._delivery_of(topic) == "exactly_once"
+            and self._committed_watermarks.get(topic) != watermark
+        }
 
     def check_all_quarantined(self) -> None:
         """Raises `JobQuarantined` where all jobs are under quarantine, after their dead letters and a status

@@ -30,6 +30,7 @@ from millrace.runners.state.evolution import StateChanges
 from millrace.runners.state.folder import StateFolder, lock_folder
 from millrace.runners.state.quarantine import Quarantine, open_quarantine
 from millrace.runners.state.savepoint import adapt_savepoint, load_savepoint
+from millrace.runners.upstream import follow_writers, with_watermarks
 from millrace.stream import Job
 
 POLL_SECONDS = 0.02
@@ -254,14 +255,17 @@ class _LocalRun:
             )
             limit = self.settings.max_events_per_batch
             on_data_loss = self.settings.on_data_loss
-            end = self.checkpoint.planned_offsets or batches.plan_batch_end(
-                self.log,
+            end = self.checkpoint.planned_offsets or self._follow_writers(
                 start,
-                now=self.clock.after(start.clock),
-                limit=limit,
-                alignment=alignment,
-                on_data_loss=on_data_loss,
-                bounded=until_caught_up,
+                batches.plan_batch_end(
+                    self.log,
+                    start,
+                    now=self.clock.after(start.clock),
+                    limit=limit,
+                    alignment=alignment,
+                    on_data_loss=on_data_loss,
+                    bounded=until_caught_up,
+                ),
             )
             if self.checkpoint.planned_offsets is None and not self._is_due(start, end):
                 if target is not None:
@@ -276,10 +280,14 @@ class _LocalRun:
             ).is_reached_by(end):
                 return
 
+    def _follow_writers(self, start: Offsets, end: Offsets) -> Offsets:
+        return follow_writers(self.log, self.engine.plan.followed_topics, start, end)
+
     def _is_due(self, start: Offsets, end: Offsets) -> bool:
         """Whether there is anything new, or something waits for the clock."""
         if (
             end.topics != start.topics
+            or end.watermarks != start.watermarks
             or end.recreated_topics(start)
             or batches.has_to_close_empty(start, end)
         ):
@@ -292,8 +300,9 @@ class _LocalRun:
         self.checkpoint.plan_batch(end)
         fault_points.at("planned")
         before = dict(self.engine.states)
-        partition_batches = batches.read_batch(
-            self.log, self.engine.plan, start, end, self.settings.on_data_loss
+        partition_batches = with_watermarks(
+            batches.read_batch(self.log, self.engine.plan, start, end, self.settings.on_data_loss),
+            end.watermarks,
         )
         results = self.committer.encode_outputs(
             self.engine.step(partition_batches, end.clock, bounded=end.bounded)

@@ -22,6 +22,7 @@ from millrace.log.dead_letters import DEAD_SCHEMA
 from millrace.runners import batches as feed
 from millrace.runners import frame_files
 from millrace.runners.local import Engine
+from millrace.runners.upstream import follow_writers, with_watermarks
 from millrace.stream import Job
 from millrace.topics import Topic
 from millrace.values import event_values
@@ -277,7 +278,8 @@ def _batches_of_log(
             },
             0,
         )
-        partition_batches = feed.read_batch(log, engine.plan, start, end)
+        end = follow_writers(log, engine.plan.followed_topics, start, end)
+        partition_batches = with_watermarks(feed.read_batch(log, engine.plan, start, end), end.watermarks)
         now = (
             max(now, *(_newest_ingestion_time(partition_batch) for partition_batch in partition_batches))
             if engine.plan.needs_clock

@@ -8,6 +8,7 @@ import typer
 from millrace import durations
 from millrace.cli.commands import output
 from millrace.cli.commands.options import Config, Json, LogUrl, format_examples, load_settings
+from millrace.errors import LogError
 
 app = typer.Typer(help="Look into the log: its topics and their events.", no_args_is_help=True)
 
@@ -145,6 +146,46 @@ def lag(
         output.print_table(list(rows[0]), [list(row.values()) for row in rows])
     else:
         typer.echo("no run has written a status within the last hour")
+
+
+@app.command(
+    epilog=format_examples(
+        "millrace topics watermarks analytics.vehicle-distribution",
+        "millrace topics watermarks alerts --withdraw old-run.1f2e3d",
+    )
+)
+def watermarks(
+    name: TopicArgument,
+    withdraw: Annotated[
+        str | None,
+        typer.Option(metavar="WRITER", help="Forget this writer, which will not write here any more."),
+    ] = None,
+    log: LogUrl = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Show how far each writer of a topic vouches for it.
+
+    Jobs that read it with watermarks.upstream() follow the least of these. A writer is a run and its state.
+    One that is gone for good while others still write holds them back, until it is withdrawn.
+    """
+    from millrace.log import open_log
+    from millrace.log.writer_watermarks import describe_newest
+
+    opened = open_log(load_settings(config, log_url=log), create=False)
+    opened.describe(name)
+    if withdraw is not None:
+        if withdraw not in opened.writer_watermarks(name):
+            known = ", ".join(opened.writer_watermarks(name)) or "nobody does"
+            raise LogError(f"{withdraw!r} does not vouch for {name!r}, so nothing is withdrawn; {known}")
+        opened.withdraw_watermarks(name, withdraw)
+    rows = describe_newest(opened.writer_watermarks(name))
+    if json:
+        output.print_json_lines(rows)
+    elif rows:
+        output.print_table(list(rows[0]), [list(row.values()) for row in rows])
+    else:
+        typer.echo(f"nobody vouches for {name} yet; runs that deliver exactly once do")
 
 
 @app.command(

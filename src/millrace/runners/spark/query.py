@@ -187,10 +187,11 @@ def _make_source_spec(task: QueryTask, plan: Plan, log_url: str) -> SourceSpec:
     """The settings of the source, which reads the log in tasks of Spark."""
     run, spark, identity = task.settings.run, task.settings.spark, task.identity
     seed = seed_path(task.path, identity)
-    is_reading_ahead = session.is_read_ahead_enabled(spark) and not plan.has_source_lookups
+    is_reading_ahead = session.is_read_ahead_enabled(spark) and plan.can_be_read_ahead
     return SourceSpec(
         plan=SerializedPlan.pack(plan),
         topics=tuple(topic.name for topic in plan.topics),
+        followed_topics=plan.followed_topics,
         log=replace(LogLocation.of(task.settings), url=log_url),
         labels=make_slot_labels(plan.slots, identity.partitions),
         max_events=run.max_events_per_batch,

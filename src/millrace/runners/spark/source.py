@@ -8,7 +8,7 @@ sees the same time: `{"topics": {"input.positions": {"0": 17, "1": 4}}, "clock":
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -76,6 +76,8 @@ class SourceSpec:
     """Whether one task of Spark's reads all shares, one after the other, and works on them:
     read-ahead processes help it.
     """
+    followed_topics: frozenset[str] = frozenset()
+    """The topics of which a job follows the watermark of the writers."""
 
 
 @dataclass
@@ -88,6 +90,8 @@ class ReadTask(InputPartition):
     """Tasks that may be read ahead meanwhile: the rest of the batch, and the next batch."""
     bounded: bool = False
     """Whether the run ends when it has caught up, so that empty partitions do not hold the watermark back."""
+    watermarks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """How far the writers of followed topics vouch for them at the end of the batch."""
 
     @property
     def rows(self) -> int:
@@ -150,6 +154,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         from millrace.runners import batches as feed
         from millrace.runners.spark.open_logs import get_log
+        from millrace.runners.upstream import follow_writers
 
         begin = _parse_offsets(start)
         max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -166,6 +171,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounded=bounded,
         )
         end = self._keep_planned_end(begin, end, ends)
+        end = follow_writers(get_log(self._spec.log), self._spec.followed_topics, begin, end)
         self._planned_batch = (
             None
             if max_events is None or self._spec.query_name is None
@@ -173,7 +179,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         return (
             start
-            if end.topics == begin.topics and not end.recreated_topics(begin) and not self._is_due(begin, end)
+            if end.topics == begin.topics
+            and end.watermarks == begin.watermarks
+            and not end.recreated_topics(begin)
+            and not self._is_due(begin, end)
             else _to_spark_offsets(end)
         )
 
@@ -266,7 +275,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges, stop.clock, max_tasks=self._spec.max_tasks, rows_per_task=self._spec.rows_per_task
         )
         for task in tasks:
-            task.bounded = stop.bounded
+            task.bounded, task.watermarks = stop.bounded, stop.watermarks
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -291,6 +300,7 @@ def read_packets(spec: SourceSpec, task: ReadTask) -> list[EncodedPacket]:
     from millrace.engine.source import route_batch
     from millrace.runners.batches import read_partition
     from millrace.runners.spark.open_logs import get_log
+    from millrace.runners.upstream import with_watermarks
 
     plan, log = spec.plan.unpack(), get_log(spec.log)
     topics = {topic.name: topic for topic in plan.topics}
@@ -306,6 +316,7 @@ def read_packets(spec: SourceSpec, task: ReadTask) -> list[EncodedPacket]:
         )
         for topic, number, start, end in task.ranges
     ]
+    partition_batches = with_watermarks(partition_batches, task.watermarks)
     return encode_packets(route_batch(plan, partition_batches, task.now, bounded=task.bounded))
 
 
