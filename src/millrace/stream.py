@@ -262,7 +262,9 @@ class Stream(AggregationMethods):
                 "late() of a later aggregation is always empty: panes between stages are never dropped; ask "
                 "the first one"
             )
-        schema = pl.Schema({**node.inputs[0].schema, "reason": pl.String(), "missed": pl.Int64()})
+        [rows] = node.inputs[:1]
+        rows = rows.inputs[0] if isinstance(rows, graph.Arguments) else rows
+        schema = pl.Schema({**rows.schema, "reason": pl.String(), "missed": pl.Int64()})
         late = Stream(graph.Late((node,), schema), None)
         if isinstance(self.node, graph.SingleGroup):
             return late._with_node(stateless.drop_constant_key(late.node))

@@ -1,10 +1,11 @@
 """Exact aggregates whose partials are lists of values, so their state grows with the values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
 from millrace.aggregates.contract import ORDER, Reduction, check_sortable
+from millrace.values.columns import LIST_NUMBER
 
 RANK_UNITS = 1_000_000_000
 
@@ -27,34 +28,93 @@ class Distinct(Reduction):
 
 
 @dataclass(frozen=True)
-class Collect(Reduction):
-    """All values, in order of event time, topic, partition, offset."""
+class OfDistinct(Distinct):
+    """Another aggregate, of each distinct value once: `sum(DISTINCT x)` in SQL."""
 
+    inner: Reduction = field(kw_only=True)
+
+    def check(self, schema: pl.Schema) -> None:
+        """The checks of the other one."""
+        self._of_column().check(schema)
+
+    def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
+        """What the other one makes of the lists of distinct values."""
+        inner = self._of_column()
+        returns = _answers(inner, pl.Series([], dtype=pl.List(dtype)), dtype).dtype
+        values = pl.col(f"{name}.v")
+        return values.map_batches(lambda lists: _answers(inner, lists, dtype), return_dtype=returns).alias(
+            name
+        )
+
+    @property
+    def word(self) -> str:
+        """The function of the other one."""
+        return self.inner.word
+
+    def call_texts(self) -> list[str]:
+        """Those of the other one."""
+        return [
+            *replace(self.inner, column=self.column, argument=self.argument).call_texts(),
+            "distinct=True",
+        ]
+
+    def _of_column(self) -> Reduction:
+        return replace(self.inner, column=self.required_column)
+
+
+def _answers(inner: Reduction, lists: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """An aggregate of the values of each list."""
+    rows = lists.alias(inner.required_column).to_frame().with_row_index(LIST_NUMBER)
+    values = rows.explode(inner.required_column)
+    partials = values.group_by(LIST_NUMBER, maintain_order=True).agg(*inner.partials("a", dtype))
+    return partials.select(inner.result("a", dtype)).to_series()
+
+
+@dataclass(frozen=True)
+class Collect(Reduction):
+    """All values, in order of event time, topic, partition, offset; or each distinct value once,
+    where it comes first.
+    """
+
+    distinct: bool = False
     ordered = True
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The values, with the columns that order them."""
-        ordered_value = pl.struct(*ORDER, pl.col(self.required_column).alias("v"))
-        return [ordered_value.filter(pl.col(self.required_column).is_not_null()).alias(f"{name}.v")]
+        value = pl.col(self.required_column)
+        is_kept = value.is_not_null() & value.is_first_distinct() if self.distinct else value.is_not_null()
+        return [pl.struct(*ORDER, value.alias("v")).filter(is_kept).alias(f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """All values in one list."""
-        return [pl.col(f"{name}.v").explode(empty_as_null=False)]
+        values = pl.col(f"{name}.v").explode(empty_as_null=False)
+        if not self.distinct:
+            return [values]
+        in_order = pl.element().sort_by(_order_fields(pl.element()), maintain_order=True)
+        return [values.implode().list.eval(in_order.filter(in_order.struct.field("v").is_first_distinct()))]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The values in order, without the columns that order them."""
-        entry = pl.element().struct
-        in_order = entry.field("v").sort_by([entry.field(column) for column in ORDER], maintain_order=True)
+        value = pl.element().struct.field("v")
+        in_order = value.sort_by(_order_fields(pl.element()), maintain_order=True)
         return pl.col(f"{name}.v").list.eval(in_order).alias(name)
+
+    def call_texts(self) -> list[str]:
+        """The column, and whether equal values are left out."""
+        return [*self.value_texts, *(["distinct=True"] if self.distinct else [])]
+
+
+def _order_fields(entry: pl.Expr) -> list[pl.Expr]:
+    return [entry.struct.field(column) for column in ORDER]
 
 
 @dataclass(frozen=True)
-class _KeptValues(Reduction):
+class KeptValues(Reduction):
     """All values, unordered; a base of the aggregates that sort them at the end."""
 
     def check(self, schema: pl.Schema) -> None:
         """Only values that have an order."""
-        check_sortable(self, schema, self.input_columns())
+        check_sortable(self, {self.label: schema[self.required_column]})
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The values."""
@@ -66,7 +126,7 @@ class _KeptValues(Reduction):
 
 
 @dataclass(frozen=True)
-class Quantiles(_KeptValues):
+class Quantiles(KeptValues):
     """For each rank q, the smallest value such that a share q of all values is not greater;
     null where every value is null.
     """
@@ -82,9 +142,9 @@ class Quantiles(_KeptValues):
         ]
         return pl.when(pl.col(f"{name}.v").list.len() > 0).then(pl.concat_list(quantiles)).alias(name)
 
-    def __str__(self) -> str:
-        """As users write it."""
-        return f"quantiles({self.column!r}, {list(self.ranks)})"
+    def call_texts(self) -> list[str]:
+        """The column and the ranks."""
+        return [*self.value_texts, str(list(self.ranks))]
 
 
 def rank_index(rank: float, count: pl.Expr) -> pl.Expr:
@@ -92,65 +152,3 @@ def rank_index(rank: float, count: pl.Expr) -> pl.Expr:
     Ranks are rounded to nine decimals, and exact from there.
     """
     return ((count * round(rank * RANK_UNITS) + RANK_UNITS - 1) // RANK_UNITS - 1).clip(lower_bound=0)
-
-
-@dataclass(frozen=True)
-class Frequent(_KeptValues):
-    """The most frequent values with their counts, greatest count first; equal counts smallest value first."""
-
-    k: int = 1
-
-    def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
-        """A list of `{column, count}`."""
-        counts = pl.col(f"{name}.v").list.eval(pl.element().alias("v").value_counts(name="count"))
-        entry = pl.element().struct
-        rows = pl.struct(entry.field("v").alias(self.required_column), entry.field("count").cast(pl.Int64))
-        ranked = rows.sort_by([entry.field("count"), entry.field("v")], descending=[True, False]).head(self.k)
-        return counts.list.eval(ranked).alias(name)
-
-    def __str__(self) -> str:
-        """As users write it."""
-        return f"top({self.k}, {self.column!r})"
-
-
-@dataclass(frozen=True)
-class Top(Reduction):
-    """The `k` rows with the greatest `by`, greatest first; ties by the other columns,
-    greatest first. Partials hold `k` rows.
-    """
-
-    k: int = 1
-    columns: tuple[str, ...] = ()
-    by: str = ""
-
-    def check(self, schema: pl.Schema) -> None:
-        """Only values that have an order."""
-        check_sortable(self, schema, self.input_columns())
-
-    def input_columns(self) -> list[str]:
-        """The columns of the list, and the column it is ranked by."""
-        return list(dict.fromkeys((*self.columns, self.by)))
-
-    def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The first `k` of the rows."""
-        ranked = pl.struct(self.by, *(column for column in self.columns if column != self.by))
-        return [
-            ranked.filter(pl.col(self.by).is_not_null()).sort(descending=True).head(self.k).alias(f"{name}.v")
-        ]
-
-    def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The first `k` of all. Not `sort_by`: on exploded lists it mixes groups (polars 2.1)."""
-        return [pl.col(f"{name}.v").explode(empty_as_null=False).sort(descending=True).head(self.k)]
-
-    def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
-        """The rows, which are in order already, with the columns in theirs."""
-        row = pl.element().struct
-        return (
-            pl.col(f"{name}.v")
-            .list.eval(pl.struct(row.field(column) for column in self.input_columns()))
-            .alias(name)
-        )
-
-    def __str__(self) -> str:
-        """As users write it."""
-        return f"top({', '.join([str(self.k), *map(repr, self.columns)])}, by={self.by!r})"

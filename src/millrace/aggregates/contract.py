@@ -13,12 +13,15 @@ and 6.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import polars as pl
 
+from millrace.aggregates.arguments import Argument
 from millrace.errors import DefinitionError
-from millrace.values.columns import OFFSET, ROW_TIME, SOURCE
+from millrace.values.columns import ARGUMENT_PREFIX, OFFSET, ROW_TIME, SOURCE
 
 ORDER = (ROW_TIME, SOURCE, OFFSET)
 """The order of rows: event time, then topic and partition, then offset."""
@@ -29,6 +32,8 @@ class Reduction(ABC):
     """One column of a result."""
 
     column: str | None = None
+    argument: Argument | None = field(default=None, kw_only=True)
+    """What it is computed of, where that is not a plain column; see `bind`."""
     additive = False
     """Whether rows can be retracted: merged with the `retract` of a row,
     partials are as if that row had never been added.
@@ -65,6 +70,14 @@ class Reduction(ABC):
     def check(self, schema: pl.Schema) -> None:  # noqa: B027 - most aggregates take any column
         """Refuses columns to which the aggregate does not apply."""
 
+    def bind(self, name: str) -> Self:
+        """The aggregate called `name`, which reads its argument from a column of its own."""
+        return self if self.argument is None else replace(self, column=f"{ARGUMENT_PREFIX}{name}")
+
+    def argument_expr(self) -> pl.Expr | None:
+        """What makes the column that a bound aggregate reads; None where it is the user's own."""
+        return None if self.argument is None else self.argument.column()
+
     def input_columns(self) -> list[str]:
         """The columns that the aggregate reads."""
         return [] if self.column is None else [self.column]
@@ -73,30 +86,50 @@ class Reduction(ABC):
     def required_column(self) -> str:
         """The column; raises where none was given."""
         if self.column is None:
-            raise DefinitionError(f"{type(self).__name__.lower()}() needs the name of a column")
+            raise DefinitionError(f"{self.word}() needs the name of a column")
         return self.column
+
+    @property
+    def label(self) -> str:
+        """What its values are called where a result names them."""
+        return next(iter(self.argument.values)) if self.argument else self.required_column
+
+    @property
+    def word(self) -> str:
+        """The function that makes it."""
+        return type(self).__name__.lower()
+
+    def call_texts(self) -> list[str]:
+        """What stands between the brackets of the call, before the condition."""
+        return self.value_texts
 
     def __str__(self) -> str:
         """As users write it."""
-        return f"{type(self).__name__.lower()}({'' if self.column is None else repr(self.column)})"
+        where = self.argument.where_texts if self.argument else []
+        return f"{self.word}({', '.join([*self.call_texts(), *where])})"
+
+    @property
+    def value_texts(self) -> list[str]:
+        """Its columns and expressions, as users write them."""
+        if self.argument is not None:
+            return list(self.argument.value_texts.values())
+        return [] if self.column is None else [repr(self.column)]
 
 
 def check_numeric(aggregate: Reduction, schema: pl.Schema) -> None:
-    """Refuses a column that is neither numbers nor booleans."""
+    """Refuses values that are neither numbers nor booleans."""
     dtype = schema[aggregate.required_column]
     if not (dtype.is_numeric() or dtype == pl.Boolean):
-        name = type(aggregate).__name__.lower()
         raise DefinitionError(
-            f"{aggregate} needs numbers, but {aggregate.column!r} is {dtype}; cast it first, or use another "
-            f"aggregate than {name}"
+            f"{aggregate} needs numbers, but {', '.join(aggregate.value_texts)} is {dtype}; cast it "
+            f"first, or use another aggregate than {aggregate.word}"
         )
 
 
-def check_sortable(aggregate: object, schema: pl.Schema, columns: list[str]) -> None:
-    """Refuses columns whose values have no order."""
-    for column in columns:
-        if schema[column].is_nested():
+def check_sortable(aggregate: object, schema: Mapping[str, pl.DataType]) -> None:
+    """Refuses values that have no order."""
+    for name, dtype in schema.items():
+        if dtype.is_nested():
             raise DefinitionError(
-                f"{aggregate} needs values that have an order, but {column!r} is "
-                f"{schema[column]}; use one of its parts"
+                f"{aggregate} needs values that have an order, but {name!r} is {dtype}; use one of its parts"
             )

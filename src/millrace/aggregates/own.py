@@ -2,12 +2,13 @@
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
+from millrace.aggregates.arguments import Argument, IntoExpr, parse_arguments
 from millrace.aggregates.contract import Reduction
 from millrace.errors import DefinitionError
 from millrace.values import function_results
@@ -40,11 +41,21 @@ class Aggregate(ABC):
     Then no aggregation may follow, and nothing can be retracted.
     """
 
-    def __init__(self, *columns: str) -> None:
-        """`columns` are those that the aggregate reads, at least one."""
+    columns: tuple[str, ...]
+    """What its values are called: the columns, or the names of the expressions."""
+    argument: Argument | None = None
+    """What it is computed of, where that is not plain columns."""
+
+    def __init__(self, *columns: IntoExpr, where: IntoExpr | None = None) -> None:
+        """`columns` are what the aggregate is computed of, at least one: names, or expressions.
+        Only rows for which `where` holds count.
+        """
         if not columns:
             raise DefinitionError(f"{type(self).__name__}() needs the name of at least one column")
-        self.columns = tuple(dict.fromkeys(columns))
+        names, argument = parse_arguments(type(self).__name__, columns, where)
+        self.columns = tuple(dict.fromkeys(names))
+        if argument is not None:
+            self.argument = argument
 
     @abstractmethod
     def create(self) -> Any:
@@ -105,12 +116,16 @@ class Aggregate(ABC):
         State fits an aggregate of the same class name, columns and settings. Override it to leave out what
         changes no state.
         """
-        return {name: value for name, value in sorted(vars(self).items()) if name != "columns"}
+        return {
+            name: value for name, value in sorted(vars(self).items()) if name not in ("columns", "argument")
+        }
 
     def __str__(self) -> str:
         """As users write it."""
+        values = list(self.argument.value_texts.values()) if self.argument else map(repr, self.columns)
         settings = [f"{name}={value!r}" for name, value in self.settings().items()]
-        return f"{type(self).__name__}({', '.join([*map(repr, self.columns), *settings])})"
+        where = self.argument.where_texts if self.argument else []
+        return f"{type(self).__name__}({', '.join([*values, *settings, *where])})"
 
 
 @dataclass(frozen=True)
@@ -135,8 +150,8 @@ class Own(Reduction):
         return self.inner.reproducible
 
     def input_columns(self) -> list[str]:
-        """The columns it reads."""
-        return list(self.inner.columns)
+        """The columns it reads, or the one that holds them all."""
+        return list(self.inner.columns) if self.argument is None else super().input_columns()
 
     def check(self, schema: pl.Schema) -> None:
         """The checks of the class, and that it has a result type."""
@@ -148,19 +163,19 @@ class Own(Reduction):
                 f"{self}: {type(self.inner).__name__} has no result type; add returns = "
                 "pl.Float64(), or the like"
             )
-        self.inner.check(schema)
+        self.inner.check(self._values_schema(schema))
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The state of the rows of a group."""
-        return [self._group_expr(self.inner.columns, self._add_rows, f"{name}.v")]
+        return [self._group_expr(self.input_columns(), self._add_rows, f"{name}.v")]
 
     def retract(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """An empty state from which the rows of a group are retracted."""
-        return [self._group_expr(self.inner.columns, self._retract_rows, f"{name}.v")]
+        return [self._group_expr(self.input_columns(), self._retract_rows, f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The merged state of a group."""
-        return [self._group_expr((f"{name}.v",), self._merge_states, f"{name}.v")]
+        return [self._group_expr([f"{name}.v"], self._merge_states, f"{name}.v")]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The values of the states, as exactly the declared type."""
@@ -180,7 +195,7 @@ class Own(Reduction):
         return str(self.inner)
 
     def _group_expr(
-        self, columns: tuple[str, ...], function: Callable[[list[pl.Series]], bytes], name: str
+        self, columns: Sequence[str], function: Callable[[list[pl.Series]], bytes], name: str
     ) -> pl.Expr:
         def state(series: list[pl.Series]) -> pl.Series:
             return pl.Series([function(series)], dtype=pl.Binary)
@@ -197,11 +212,22 @@ class Own(Reduction):
         return self.inner.encode(state)
 
     def _values(self, columns: list[pl.Series]) -> Any:
-        if len(columns) == 1:
-            return columns[0].drop_nulls()
+        if len(self.inner.columns) == 1:
+            return columns[0].drop_nulls().alias(self.inner.columns[0])
+        if self.argument is not None:
+            return columns[0].drop_nulls().struct.unnest()
         return pl.DataFrame(
             [series.alias(name) for series, name in zip(columns, self.inner.columns, strict=True)]
         )
+
+    def _values_schema(self, schema: pl.Schema) -> pl.Schema:
+        """The types of its values, under the names that the class knows."""
+        if self.argument is None:
+            return schema
+        dtype = schema[self.required_column]
+        if len(self.inner.columns) == 1:
+            return pl.Schema({self.inner.columns[0]: dtype})
+        return pl.Schema({field.name: field.dtype for field in dtype.fields})  # type: ignore[attr-defined] # a struct
 
     def _merge_states(self, columns: list[pl.Series]) -> bytes:
         states = columns[0].to_list()
@@ -218,4 +244,5 @@ class Own(Reduction):
 def own(aggregate: Aggregate) -> Own:
     """The adapter of a user-defined aggregate."""
     columns = aggregate.columns
-    return Own(columns[0] if len(columns) == 1 else None, inner=aggregate)
+    is_plain = len(columns) == 1 and aggregate.argument is None
+    return Own(columns[0] if is_plain else None, inner=aggregate, argument=aggregate.argument)

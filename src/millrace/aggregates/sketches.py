@@ -21,9 +21,11 @@ from typing import Any
 
 import polars as pl
 
+from millrace.aggregates.arguments import IntoExpr
 from millrace.aggregates.contract import check_sortable
 from millrace.aggregates.own import Aggregate
 from millrace.errors import ComponentMissing, DefinitionError
+from millrace.values.columns import RANK
 
 
 def require_datasketches(feature: str) -> None:
@@ -114,8 +116,8 @@ class QuantilesSketch(Aggregate):
     reproducible = False
     K = 200
 
-    def __init__(self, column: str, ranks: tuple[float, ...]) -> None:
-        super().__init__(column)
+    def __init__(self, column: IntoExpr, ranks: tuple[float, ...], *, where: IntoExpr | None = None) -> None:
+        super().__init__(column, where=where)
         self.ranks = ranks
 
     def check(self, schema: pl.Schema) -> None:
@@ -178,14 +180,20 @@ class FrequentSketch(Aggregate):
 
     reproducible = False
 
-    def __init__(self, column: str, k: int) -> None:
-        super().__init__(column)
-        self.k = k
+    def __init__(
+        self, column: IntoExpr, k: int, *, ranks: bool = False, where: IntoExpr | None = None
+    ) -> None:
+        super().__init__(column, where=where)
+        self.k, self.ranks = k, ranks
+
+    def settings(self) -> dict[str, Any]:
+        """How many values; whether they are numbered changes no state."""
+        return {"k": self.k}
 
     def check(self, schema: pl.Schema) -> None:
         """Only values that have an order, and a text from which they can be restored."""
-        check_sortable(self, schema, list(self.columns))
         dtype = schema[self.columns[0]]
+        check_sortable(self, {self.columns[0]: dtype})
         if not (dtype.is_integer() or dtype.is_float() or dtype in (pl.String, pl.Boolean)):
             raise DefinitionError(
                 f"{self} cannot take {self.columns[0]!r}, which is {dtype}; convert it to text or a number"
@@ -193,7 +201,8 @@ class FrequentSketch(Aggregate):
 
     def type_of(self, dtype: pl.DataType) -> pl.DataType:
         """A list of values with their counts."""
-        return pl.List(pl.Struct({self.columns[0]: dtype, "count": pl.Int64()}))
+        rank = {RANK: pl.Int64()} if self.ranks else {}
+        return pl.List(pl.Struct({self.columns[0]: dtype, "count": pl.Int64(), **rank}))
 
     def create(self) -> Any:
         """An empty sketch."""
@@ -224,7 +233,8 @@ class FrequentSketch(Aggregate):
         items = state.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES)
         counts = [(_PARSE_BY_LETTER[text[0]](text[1:]), count) for text, count, *_ in items]
         ranked = sorted(counts, key=lambda entry: (-entry[1], entry[0] != entry[0], entry[0]))
-        return [{self.columns[0]: value, "count": count} for value, count in ranked[: self.k]]
+        rows = [{self.columns[0]: value, "count": count} for value, count in ranked[: self.k]]
+        return [{**row, RANK: rank} for rank, row in enumerate(rows, 1)] if self.ranks else rows
 
     def encode(self, state: Any) -> bytes:
         """The bytes of the library's format."""

@@ -59,7 +59,8 @@ def describe(operator: Operator) -> str:
 
 
 def _identify_steps(edge: graph.Edge) -> list[graph.Identity]:
-    return [step.identity() for step in edge.steps]
+    """The steps of a user; those of an aggregation's arguments are in its own identity."""
+    return [step.identity() for step in edge.steps if not isinstance(step, graph.Arguments)]
 
 
 def _to_text(value: Any) -> str:
@@ -73,8 +74,12 @@ def _expression_digests(operator: Operator) -> dict[str, Any]:
     return {
         "polars": pl.__version__,
         "parts": {part: _digest(value) for part, value in operator.node.expressions().items()},
-        "steps": sorted({_digest([step.exprs for step in edge.steps]) for edge in operator.edges}),
+        "steps": sorted({_digest_steps(edge) for edge in operator.edges}),
     }
+
+
+def _digest_steps(edge: graph.Edge) -> str:
+    return _digest([step.exprs for step in edge.steps if not isinstance(step, graph.Arguments)])
 
 
 def _digest(value: Any) -> str:
@@ -174,6 +179,8 @@ def find_difference(stored: str, operator: Operator) -> str | None:
 
 def _other_expressions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """The parts whose expressions are others, though their texts may be the same."""
-    yield from (part for part, digest in new["parts"].items() if old["parts"].get(part) != digest)
+    for part, digest in new["parts"].items():
+        if old["parts"].get(part, digest) != digest:  # an added aggregate has no old one
+            yield part.partition("/")[0]
     if not {*old["steps"]} <= {*new["steps"]}:
         yield "steps"

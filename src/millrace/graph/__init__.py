@@ -4,6 +4,7 @@ from millrace.graph.edges import SHARED, Edge, depth, edges, operator_ids, takes
 from millrace.graph.identity import Identity
 from millrace.graph.nodes import (
     TIMEOUTS,
+    Arguments,
     Description,
     JoinRows,
     Late,
@@ -44,6 +45,7 @@ __all__ = [
     "TIMEOUTS",
     "TIME_COLUMNS",
     "Aggregation",
+    "Arguments",
     "Deduplication",
     "Description",
     "Edge",

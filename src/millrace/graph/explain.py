@@ -25,7 +25,10 @@ def _explain_job(job: Job) -> str:
     seen: dict[int, graph.Node] = {}
     for output in job.outputs:
         for node in graph.walk(output, seen):
-            numbers[node] = len(numbers) + 1
+            if isinstance(node, graph.Arguments):  # the aggregation after it quotes them
+                numbers[node] = numbers[node.inputs[0]]
+                continue
+            numbers[node] = len({*numbers.values()}) + 1
             sources = ", ".join(str(numbers[source]) for source in node.inputs)
             lines.append(
                 f"  {numbers[node]:>2}  {_explain_step(node, ids)}{f'  ← {sources}' if sources else ''}"

@@ -9,7 +9,7 @@ text, functions and classes by their names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
 import polars as pl
@@ -135,7 +135,20 @@ _SKETCH_KINDS: dict[type[a.Aggregate], str] = {
 
 
 def identify_aggregate(aggregate: Reduction) -> Identity:
-    """Which aggregate, of which columns."""
+    """Which aggregate, of which columns or expressions."""
+    if aggregate.argument is None:
+        return _identify_computation(aggregate)
+    argument = {
+        "values": {name: str(expr) for name, expr in aggregate.argument.values.items()},
+        "where": None if aggregate.argument.where is None else str(aggregate.argument.where),
+    }
+    return {**_identify_computation(aggregate), "argument": argument}
+
+
+def _identify_computation(aggregate: Reduction) -> Identity:
+    if isinstance(aggregate, a.OfDistinct):
+        inner = replace(aggregate.inner, column=aggregate.column)
+        return {**_identify_computation(inner), "distinct": True}
     if isinstance(aggregate, a.Own):
         settings = aggregate.inner.settings()
         own_columns = list(aggregate.inner.columns)
@@ -149,8 +162,13 @@ def identify_aggregate(aggregate: Reduction) -> Identity:
             return {**identity, "ranks": list(ranks)}
         case a.Frequent(k=k):
             return {**identity, "k": k}
-        case a.Top(k=k, columns=columns, by=by):
+        case a.Collect(distinct=True):
+            return {**identity, "distinct": True}
+        case a.Top(k=k, columns=columns, by=(by,), descending=(True,)):
             return {"kind": "top", "k": k, "columns": list(columns), "by": by}
+        case a.Top(k=k, columns=columns, by=by, descending=descending):
+            order = {"by": list(by), "descending": list(descending)}
+            return {"kind": "top", "k": k, "columns": list(columns), **order}
         case _:
             return identity
 

@@ -91,6 +91,14 @@ class Stateless(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class Arguments(Stateless):
+    """The expressions that the aggregation after this is computed of, each as a column of its own.
+
+    It is a part of that aggregation, whose identity and text quote the expressions.
+    """
+
+
+@dataclass(frozen=True, eq=False)
 class Lookup(Stateless):
     """Columns fetched from an external service.
     The answer may change, so it cannot be computed again to be taken back.

@@ -246,8 +246,13 @@ class Aggregation(Operation):
         return {"aggregates": aggregates, "windowing": self.windowing.identity()}
 
     def expressions(self) -> Mapping[str, Any]:
-        """Those in the window."""
-        return {"windowing": self.windowing}
+        """Those in the window, and those that each aggregate is computed of."""
+        arguments = {
+            f"aggregates/{name}": aggregate.argument.exprs
+            for name, aggregate in self.aggregates.items()
+            if aggregate.argument is not None
+        }
+        return {"windowing": self.windowing, **arguments}
 
     @property
     def lateness(self) -> int:

@@ -222,6 +222,14 @@ VERSION_NUMBER = "_version_number"
 """Number of a version of a table's row."""
 ALL_ROWS = "_all_rows"
 """Key of an aggregation without a key: the same for all rows."""
+ARGUMENT_PREFIX = "_argument_"
+"""Before the name of an aggregate: what it is computed of, null in rows that do not count."""
+LIST_NUMBER = "_list"
+"""Number of a list whose elements are rows."""
+RANK = "rank"
+"""Field of a row in a ranking: its place, from 1. Users see it."""
+RANKED = "_ranked"
+"""The rows of a ranking as a list, before they are shown one by one."""
 
 # Row frames.
 

@@ -13,11 +13,11 @@ from millrace import durations, graph, panes
 from millrace.aggregates import ORDER, Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
+from millrace.graph.build.arguments import bind_arguments, columns_of
 from millrace.topics import SYSTEM_COLUMNS
 from millrace.triggers import Trigger
 from millrace.values import expressions
 from millrace.values.calls import require_choice
-from millrace.values.columns import ALL_ROWS
 from millrace.windows import Delta, Punctuated, Unaligned, WindowFn
 
 
@@ -28,27 +28,30 @@ def build_aggregation(
     windowing: graph.Windowing,
 ) -> graph.Aggregation:
     """Aggregates per key and window."""
-    columns = {key: upstream.schema[key] for key in keys}
     for name, aggregate in aggregates.items():
-        columns[name] = _result_type(upstream.schema, keys, name, aggregate)
+        _check_aggregate(keys, name, aggregate)
+    source, bound = bind_arguments(upstream, aggregates)
+    columns = {key: source.schema[key] for key in keys}
+    for name, aggregate in bound.items():
+        columns[name] = _result_type(source.schema, keys, name, aggregate)
         _check_reproducible(windowing, name, aggregate)
     _check_history(upstream, aggregates)
     over_rows = not takes_panes(upstream, windowing)
     _check_windowing(upstream, windowing, over_rows=over_rows)
     schema = pl.Schema({**columns, "event_time": pl.Int64(), **panes.COLUMNS})
     return graph.Aggregation(
-        (upstream,),
+        (source,),
         schema,
         keys,
-        dict(aggregates),
+        bound,
         windowing,
         not over_rows and windowing_of_panes(upstream) is windowing,
         over_rows,
     )
 
 
-def _result_type(source: pl.Schema, keys: tuple[str, ...], name: str, aggregate: Reduction) -> pl.DataType:
-    """The type of what an aggregate answers of such rows."""
+def _check_aggregate(keys: tuple[str, ...], name: str, aggregate: Reduction) -> None:
+    """Refuses what is not an aggregate, and names that a result already has."""
     if not isinstance(aggregate, Reduction):
         raise DefinitionError(
             f"{name}={aggregate!r} is not an aggregate; use one of millrace.aggregates, such as "
@@ -56,12 +59,10 @@ def _result_type(source: pl.Schema, keys: tuple[str, ...], name: str, aggregate:
         )
     if name in keys or name in SYSTEM_COLUMNS:
         raise DefinitionError(f"an aggregate cannot be named {name!r}: the result already has that column")
-    for column in aggregate.input_columns():
-        if column not in source:
-            raise DefinitionError(
-                f"{name}={aggregate}: there is no column {column!r}; there are "
-                f"{', '.join(name for name in source if name != ALL_ROWS)}"
-            )
+
+
+def _result_type(source: pl.Schema, keys: tuple[str, ...], name: str, aggregate: Reduction) -> pl.DataType:
+    """The type of what an aggregate answers of such rows."""
     dtype = source[aggregate.column] if aggregate.column else pl.Null()
     aggregate.check(source)
     frame = (
@@ -97,7 +98,7 @@ def _check_history(source: graph.Node, aggregates: Mapping[str, Reduction]) -> N
                     "approx=True, or make it the last aggregation"
                 )
         for name, aggregate in aggregates.items():
-            for column in set(aggregate.input_columns()) & set(panes.HISTORY_COLUMNS):
+            for column in columns_of(aggregate) & set(panes.HISTORY_COLUMNS):
                 raise DefinitionError(
                     f"{name}={aggregate}: {column!r} says how a pane came about, and changes when it is "
                     "refined; aggregate its values"

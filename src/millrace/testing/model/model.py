@@ -118,7 +118,8 @@ class JobModel:
                 for result in apply_steps(edge, arrival.row)
             ]
         if edge.output == "late":
-            return [result for row in outcome.refused for result in apply_steps(edge, row)]
+            rows = [{column: row[column] for column in edge.schema} for row in outcome.refused]
+            return [result for row in rows for result in apply_steps(edge, row)]
         if edge.output != "out":
             return [
                 result

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from millrace import graph, panes
+from millrace.aggregates import Reduction
 from millrace.durations import END_OF_STREAM
 from millrace.testing.model.outcome import (
     AFTER_TOPICS,
@@ -242,7 +243,23 @@ def compute_values(node: graph.Aggregation, rows: Sequence[Change]) -> Row:
         )
 
     ordered = [change.row for change in sorted(rows, key=row_order)]
-    return {name: compute_aggregate(aggregate, ordered) for name, aggregate in node.aggregates.items()}
+    return {
+        name: compute_aggregate(aggregate, counted_rows(aggregate, ordered, node.inputs[0].schema))
+        for name, aggregate in node.aggregates.items()
+    }
+
+
+def counted_rows(aggregate: Reduction, rows: Sequence[Row], schema: pl.Schema) -> Sequence[Row]:
+    """Of expressions: their values, by name, in the rows for which the condition holds."""
+    if aggregate.argument is None:
+        return rows
+    values, where = aggregate.argument.values, aggregate.argument.where
+    counted = []
+    for row in rows:
+        frame = pl.DataFrame([row], schema=schema)
+        if where is None or frame.select(where).item() is True:
+            counted.append({name: frame.select(expr).item() for name, expr in values.items()})
+    return counted
 
 
 def is_in_processing_time(node: graph.Operation) -> bool:

@@ -44,9 +44,21 @@ def compute_aggregate(aggregate: Reduction, rows: Sequence[Row]) -> Any:
         return compute_user_aggregate(aggregate.inner, rows)
     if isinstance(aggregate, aggregates.Top):
         return top_rows(aggregate, rows)
-    if aggregate.column is None:
+    if is_row_count(aggregate):
         return len(rows)
-    values = [row[aggregate.column] for row in rows if row[aggregate.column] is not None]
+    values = [row[aggregate.label] for row in rows if row[aggregate.label] is not None]
+    return compute_of_values(aggregate, values)
+
+
+def is_row_count(aggregate: Reduction) -> bool:
+    """Whether rows are counted, whatever they hold."""
+    return aggregate.column is None if aggregate.argument is None else not aggregate.argument.values
+
+
+def compute_of_values(aggregate: Reduction, values: list[Any]) -> Any:
+    """An aggregate of values that are not null, in order."""
+    if isinstance(aggregate, aggregates.OfDistinct):
+        return compute_of_values(aggregate.inner, distinct_values(values))
     compute = _COMPUTE.get(type(aggregate))
     if compute is None:
         raise DefinitionError(
@@ -67,16 +79,28 @@ def compute_user_aggregate(aggregate: aggregates.Aggregate, rows: Sequence[Row])
 
 
 def top_rows(aggregate: aggregates.Top, rows: Sequence[Row]) -> list[Row]:
-    """The rows with the greatest value of a column."""
-    candidates = [
-        {column: row[column] for column in aggregate.input_columns()}
-        for row in rows
-        if row[aggregate.by] is not None
-    ]
-    order = [aggregate.by, *(column for column in aggregate.columns if column != aggregate.by)]
-    return sorted(candidates, key=lambda row: [to_sort_key(row[column]) for column in order], reverse=True)[
-        : aggregate.k
-    ]
+    """The first rows in the order of some columns, nulls last in each."""
+    by = dict(zip(aggregate.by, aggregate.descending, strict=True))
+    columns = list(dict.fromkeys([*aggregate.columns, *by]))
+    ranked = [{column: row[column] for column in columns} for row in rows if row[aggregate.by[0]] is not None]
+    for column in reversed([*by, *(column for column in aggregate.columns if column not in by)]):
+        with_value = [row for row in ranked if row[column] is not None]
+        with_value.sort(key=lambda row: to_sort_key(row[column]), reverse=by.get(column, True))
+        ranked = with_value + [row for row in ranked if row[column] is None]
+    return add_ranks(ranked[: aggregate.k]) if aggregate.ranks else ranked[: aggregate.k]
+
+
+def add_ranks(rows: list[Row]) -> list[Row]:
+    """The rows with their places, from 1."""
+    return [{**row, "rank": rank} for rank, row in enumerate(rows, 1)]
+
+
+def distinct_values(values: list[Any]) -> list[Any]:
+    """Each value once, where it comes first."""
+    first: dict[Any, Any] = {}
+    for value in values:
+        first.setdefault(to_comparable(value), value)
+    return list(first.values())
 
 
 def quantile_values(aggregate: aggregates.Quantiles, values: list[Any]) -> list[Any] | None:
@@ -93,9 +117,8 @@ def count_most_frequent(aggregate: aggregates.Frequent, values: list[Any]) -> li
     counts = Counter(map(to_comparable, values))
     first = {to_comparable(value): value for value in values}
     ranked = sorted(counts, key=lambda value: (-counts[value], to_sort_key(first[value])))
-    return [
-        {aggregate.required_column: first[value], "count": counts[value]} for value in ranked[: aggregate.k]
-    ]
+    rows = [{aggregate.label: first[value], "count": counts[value]} for value in ranked[: aggregate.k]]
+    return add_ranks(rows) if aggregate.ranks else rows
 
 
 def sample_deviation(values: list[Any]) -> float | None:
@@ -157,7 +180,7 @@ _COMPUTE: dict[type[Reduction], Callable[[Any, list[Any]], Any]] = {
     aggregates.Min: lambda _, values: min(without_nan(values), default=None),
     aggregates.Latest: lambda _, values: values[-1] if values else None,
     aggregates.Earliest: lambda _, values: values[0] if values else None,
-    aggregates.Collect: lambda _, values: values,
+    aggregates.Collect: lambda aggregate, values: distinct_values(values) if aggregate.distinct else values,
     aggregates.Quantiles: quantile_values,
     aggregates.Frequent: count_most_frequent,
 }

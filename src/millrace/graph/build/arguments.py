@@ -1,0 +1,75 @@
+"""The step before an aggregation that computes the expressions in its aggregates, each as a column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import polars as pl
+
+from millrace import graph
+from millrace.aggregates import Reduction
+from millrace.errors import DefinitionError
+from millrace.values import expressions
+from millrace.values.columns import ALL_ROWS
+
+
+def bind_arguments(
+    upstream: graph.Node, aggregates: Mapping[str, Reduction]
+) -> tuple[graph.Node, dict[str, Reduction]]:
+    """The rows with the columns that aggregates of expressions read, and the aggregates that read them."""
+    for name, aggregate in aggregates.items():
+        _check_columns(f"{name}={aggregate}", aggregate, upstream.schema)
+    bound = {name: aggregate.bind(name) for name, aggregate in aggregates.items()}
+    exprs = {
+        aggregate.required_column: expr
+        for aggregate in bound.values()
+        if (expr := aggregate.argument_expr()) is not None
+    }
+    return (_build_step(upstream, bound, exprs) if exprs else upstream), bound
+
+
+def columns_of(aggregate: Reduction) -> set[str]:
+    """The columns of a stream that an aggregate is computed of."""
+    if aggregate.argument is None:
+        return set(aggregate.input_columns())
+    return {name for expr in aggregate.argument.exprs for name in expr.meta.root_names()}
+
+
+def user_columns(schema: Iterable[str]) -> str:
+    """The columns that a user knows of, as text."""
+    return ", ".join(name for name in schema if name != ALL_ROWS)
+
+
+def _build_step(
+    upstream: graph.Node, aggregates: Mapping[str, Reduction], exprs: Mapping[str, pl.Expr]
+) -> graph.Arguments:
+    return graph.Arguments(
+        (upstream,),
+        pl.Schema(upstream.schema.to_frame().with_columns(**exprs).schema),
+        lambda frame: frame.with_columns(**exprs),
+        f"aggregate({', '.join(f'{name}={aggregate}' for name, aggregate in aggregates.items())})",
+        graph.columns_used(exprs.values()),
+        frozenset(exprs),
+        tuple(exprs.values()),
+        internal_identity={"kind": "arguments"},
+    )
+
+
+def _check_columns(text: str, aggregate: Reduction, schema: pl.Schema) -> None:
+    """Refuses columns that there are not, and expressions that look across rows."""
+    for column in sorted(columns_of(aggregate)):
+        if column not in schema or column == ALL_ROWS:
+            raise DefinitionError(f"{text}: there is no column {column!r}; there are {user_columns(schema)}")
+    if aggregate.argument is None:
+        return
+    exprs = aggregate.argument.exprs
+    preview = graph.apply_to_no_rows(lambda frame: frame.select(_numbered(exprs)), schema, text)
+    expressions.check_elementwise(text, exprs, schema)
+    if aggregate.argument.where is not None and preview.dtypes[-1] != pl.Boolean:
+        raise DefinitionError(
+            f"{text}: where= is {preview.dtypes[-1]}, and it must be true or false; compare it with something"
+        )
+
+
+def _numbered(exprs: Iterable[pl.Expr]) -> list[pl.Expr]:
+    return [expr.alias(str(number)) for number, expr in enumerate(exprs)]
