@@ -20,6 +20,7 @@ from millrace.graph.build.aggregate import (
     make_windowing,
 )
 from millrace.graph.build.final import build_final
+from millrace.graph.build.keys import build_keys
 from millrace.graph.build.shorthands import AggregationMethods
 from millrace.graph.build.write import build_write
 from millrace.topics import SYSTEM_COLUMNS, Topic
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from millrace.keyed import Keyed
 
 IntoExpr = expressions.IntoExpr
-_PARTS_OF_OPERATIONS = (graph.JoinRows, graph.SingleGroup)
+_PARTS_OF_OPERATIONS = (graph.PaneRows, graph.SingleGroup)
 """Steps that belong to the operation before them: its name, and the rows that it refused,
 are asked for behind them.
 """
@@ -92,10 +93,7 @@ class Stream(AggregationMethods):
     def named(self, name: str) -> Stream:
         """Names the last step, so that its state is found again when steps are added before it."""
         require_type("named", name, str, "a name; use letters, digits, '-', '_' and '.'")
-        if isinstance(self.node, _PARTS_OF_OPERATIONS):
-            operation = replace(self.node.inputs[0], name=name)
-            return self._with_node(replace(self.node, inputs=(operation,)))
-        return self._with_node(replace(self.node, name=name))
+        return self._with_node(_rename(self.node, name))
 
     def filter(self, *conditions: Any, **equal: Any) -> Stream:
         """Keeps the rows for which all conditions hold: expressions,
@@ -194,32 +192,17 @@ class Stream(AggregationMethods):
             self, windowing=make_windowing(window, firing, lateness, accumulation, on_time, closing, time)
         )
 
-    def group_by(self, *columns: Any) -> Keyed:
-        """Groups rows by the values of these columns: names, `pl.col(name)`, or lists of these."""
+    def group_by(self, *columns: Any, **named: Any) -> Keyed:
+        """Groups rows by the values of columns (names, or lists of these) and of expressions on the row.
+
+        An expression becomes a column under its alias or keyword, as by `with_columns`: rows and results
+        have it. `group_by("line", hour=pl.col("event_time") // 3_600_000)`
+        """
         from millrace.keyed import Keyed
 
-        keys = expressions.column_names("group_by", columns)
-        for column in keys:
-            if column not in self.node.schema:
-                raise DefinitionError(
-                    f"group_by({column!r}): there is no such column; there are {', '.join(self.columns)}"
-                )
-            if column in SYSTEM_COLUMNS:
-                raise DefinitionError(
-                    f"group_by({column!r}): results have a column {column!r} of their own; copy it first: "
-                    f"with_columns(my_{column}=pl.col({column!r}))"
-                )
-        if not keys:
-            raise DefinitionError(
-                "group_by() names no column, so there would be no key; name one, or leave group_by() out: "
-                ".count(), .sum(column) and .aggregate(...) on the stream itself give one result per window"
-            )
-        if len(set(keys)) < len(keys):
-            raise DefinitionError(
-                f"group_by({', '.join(map(repr, keys))}) names a column twice; name each once"
-            )
-        check_lookup_last(self.node)
-        return Keyed(self, keys)
+        node, keys = build_keys(self.node, columns, named)
+        check_lookup_last(node)
+        return Keyed(self._with_node(node), keys)
 
     def spread(self, n: int = 64) -> Keyed:
         """Groups rows evenly into `n` buckets by their times alone (column `bucket`):
@@ -251,7 +234,9 @@ class Stream(AggregationMethods):
 
     def late(self) -> Stream:
         """The rows that the last aggregation refused as too late, with the `reason`."""
-        node = self.node.inputs[0] if isinstance(self.node, _PARTS_OF_OPERATIONS) else self.node
+        node = self.node
+        while isinstance(node, _PARTS_OF_OPERATIONS):
+            node = node.inputs[0]
         if not isinstance(node, graph.Operation):
             raise DefinitionError(
                 "late() follows an aggregation, whose refused rows it gives; say it right "
@@ -266,7 +251,7 @@ class Stream(AggregationMethods):
         rows = rows.inputs[0] if isinstance(rows, graph.Arguments) else rows
         schema = pl.Schema({**rows.schema, "reason": pl.String(), "missed": pl.Int64()})
         late = Stream(graph.Late((node,), schema), None)
-        if isinstance(self.node, graph.SingleGroup):
+        if ALL_ROWS in schema:
             return late._with_node(stateless.drop_constant_key(late.node))
         return late
 
@@ -305,6 +290,12 @@ class Stream(AggregationMethods):
     @property
     def _value_columns(self) -> list[str]:
         return [column for column in self.columns if column not in SYSTEM_COLUMNS]
+
+
+def _rename(node: graph.Node, name: str) -> graph.Node:
+    if isinstance(node, _PARTS_OF_OPERATIONS):
+        return replace(node, inputs=(_rename(node.inputs[0], name),))
+    return replace(node, name=name)
 
 
 @dataclass(frozen=True, eq=False)

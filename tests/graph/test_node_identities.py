@@ -50,7 +50,7 @@ def rides() -> Stream:
 
 def operator(stream: Stream) -> graph.Node:
     node = stream.node
-    return node.inputs[0] if isinstance(node, graph.JoinRows) else node
+    return node.inputs[0] if isinstance(node, graph.PaneRows) else node
 
 
 NODES: dict[str, tuple[Callable[[], Stream], dict[str, Any]]] = {

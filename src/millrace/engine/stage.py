@@ -235,7 +235,7 @@ def _send_output(
                 next_route,
                 "panes",
                 net_changes(rows)
-                if next_route.edge.makes_join_rows
+                if next_route.edge.makes_pane_rows
                 else drop_replaced_retractions(rows, operator.node.accumulation),
             )
             continue

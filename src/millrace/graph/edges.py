@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from millrace.errors import DefinitionError
-from millrace.graph.nodes import JoinRows, Late, Node, Read, SideOutput, Stateless, Union, Write
+from millrace.graph.nodes import Late, Node, PaneRows, Read, SideOutput, Stateless, Union, Write
 from millrace.graph.operations import Aggregation, Operation
 
 
@@ -49,9 +49,9 @@ class Edge:
         return isinstance(self.origin, Aggregation) and self.read is None and self.output == "out"
 
     @property
-    def makes_join_rows(self) -> bool:
-        """Whether a pane becomes the rows of a join, which are shown one by one."""
-        return any(isinstance(step, JoinRows) for step in self.steps)
+    def makes_pane_rows(self) -> bool:
+        """Whether a pane becomes rows, which are added and withdrawn one by one."""
+        return any(isinstance(step, PaneRows) for step in self.steps)
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The stateless steps, one after the other."""

@@ -106,8 +106,8 @@ class Lookup(Stateless):
 
 
 @dataclass(frozen=True, eq=False)
-class JoinRows(Stateless):
-    """The rows of a join, made of panes that hold both sides.
+class PaneRows(Stateless):
+    """Rows made of panes: the pairs of a join, whose panes hold both sides, or the entries of a ranking.
 
     The output is a changelog by row: rows that are new, and rows that no longer hold.
     """

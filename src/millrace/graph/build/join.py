@@ -196,7 +196,7 @@ def build_join(
     )
 
 
-def build_window_join(left: JoinSide, right: JoinSide, how: JoinType, suffix: str) -> graph.JoinRows:
+def build_window_join(left: JoinSide, right: JoinSide, how: JoinType, suffix: str) -> graph.PaneRows:
     """The pairs of rows of both sides with the same key in the same window,
     and with `how` those without a partner.
     """
@@ -212,7 +212,7 @@ def build_window_join(left: JoinSide, right: JoinSide, how: JoinType, suffix: st
     text = f"{how} join by {', '.join(left.keys)}"
     schema = graph.derive_schema(apply, collected.schema, text)
     identity = {"kind": "join_rows", "how": how, "keys": list(left.keys)}
-    return graph.JoinRows((collected,), schema, apply, text, internal_identity=identity)
+    return graph.PaneRows((collected,), schema, apply, text, internal_identity=identity)
 
 
 def check_join_type(how: str) -> None:

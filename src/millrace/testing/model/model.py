@@ -127,7 +127,7 @@ class JobModel:
                 for result in apply_steps(edge, row)
             ]
         records = [(pane_id, result) for pane_id, row in outcome.records for result in apply_steps(edge, row)]
-        if edge.makes_join_rows:
+        if edge.makes_pane_rows:
             return list(net_changes(records))
         if origin.accumulation != "accumulating":
             return [row for _, row in records]
