@@ -206,38 +206,84 @@ def watermark_of(draw: st.DrawFn, unit: int, steady: bool) -> Watermark:
 
 
 @st.composite
-def aggregate_of(draw: st.DrawFn, kinds: dict[str, str], last: bool) -> tuple[Reduction | Aggregate, str]:
-    """An aggregate over some column, and the kind of its result."""
+def value_of(draw: st.DrawFn, kinds: dict[str, str]) -> tuple[str | pl.Expr, str]:
+    """A column, or an expression that may be null where the column is not, and its kind."""
     column = draw(st.sampled_from(sorted(c for c, kind in kinds.items() if kind != "list")))
-    kind = kinds[column]
+    kind, value = kinds[column], pl.col(column)
+    if draw(st.integers(0, 2)):
+        return column, kind
+    made = {
+        "text": value.str.to_uppercase(),
+        "int": pl.when(value != 2).then(value * 2),
+        "float": value * 2,
+        "bool": ~value,
+        "rough": -value,
+    }
+    return made[kind], kind
+
+
+@st.composite
+def condition_of(draw: st.DrawFn, kinds: dict[str, str]) -> str | pl.Expr | None:
+    """Which rows count, or None: it is true, false or null."""
+    conditions: list[str | pl.Expr] = [c for c, kind in sorted(kinds.items()) if kind == "bool"]
+    conditions += [pl.col(c) > 0 for c, kind in sorted(kinds.items()) if kind == "int"]
+    return draw(st.sampled_from(conditions)) if conditions and not draw(st.integers(0, 2)) else None
+
+
+@st.composite
+def aggregate_of(draw: st.DrawFn, kinds: dict[str, str], last: bool) -> tuple[Reduction | Aggregate, str]:
+    """An aggregate over some column or expression, perhaps of some rows alone, and the kind of its result."""
+    column, kind = draw(value_of(kinds))
+    where, distinct = draw(condition_of(kinds)), draw(st.booleans())
+    other = draw(st.sampled_from(columns_but_lists(kinds)))
     options: list[tuple[Reduction | Aggregate, str]] = [
-        (aggregates.count(), "int"),
-        (aggregates.count(column), "int"),
-        (aggregates.distinct(column), "int"),
-        (aggregates.latest(column), kind),
-        (aggregates.min(column), kind),
-        (aggregates.max(column), kind),
-        (aggregates.collect(column), "list"),
-        (aggregates.earliest(column), kind),
-        (aggregates.quantiles(column, draw(st.sampled_from([[0.5], [0.0, 0.07, 1.0]]))), "list"),
-        (aggregates.top(2, column), "list"),
-        (aggregates.top(2, *draw(st.sampled_from([[], [column]])), by=column), "list"),
-        (aggregates.distinct(column, approx=True), "int"),
-        (Tally(column), "int"),
+        (aggregates.count(where=where), "int"),
+        (aggregates.count(column, where=where, distinct=distinct), "int"),
+        (aggregates.distinct(column, where=where), "int"),
+        (aggregates.latest(column, where=where), kind),
+        (aggregates.min(column, where=where), kind),
+        (aggregates.max(column, where=where), kind),
+        (aggregates.collect(column, where=where, distinct=distinct), "list"),
+        (aggregates.earliest(column, where=where), kind),
         (
-            Joined(column, draw(st.sampled_from(sorted(c for c, kind in kinds.items() if kind != "list")))),
+            aggregates.quantiles(
+                column, draw(st.sampled_from([[0.5], [0.0, 0.07, 1.0]])), where=where, distinct=distinct
+            ),
+            "list",
+        ),
+        (aggregates.top(2, column, where=where, ranks=distinct), "list"),
+        (draw(ranking_of(kinds)), "list"),
+        (aggregates.distinct(column, approx=True, where=where), "int"),
+        (Tally(column, where=where), "int"),
+        (
+            Joined(column, other if isinstance(column, str) else pl.col(other).alias("z"), where=where),
             "text",
         ),
     ]
     if last and kind in ("int", "float"):
-        options += [(Middle(column), "rough")]
+        options += [(Middle(column, where=where), "rough")]
     if kind in ("int", "float", "bool") or (kind == "rough" and last):
         options += [
-            (aggregates.sum(column), "int" if kind == "bool" else kind),
-            (aggregates.mean(column), "rough"),
-            (aggregates.stddev(column), "rough"),
+            (aggregates.sum(column, where=where, distinct=distinct), "int" if kind == "bool" else kind),
+            (aggregates.mean(column, where=where, distinct=distinct), "rough"),
+            (aggregates.stddev(column, where=where, distinct=distinct), "rough"),
         ]
     return draw(st.sampled_from(options))
+
+
+def columns_but_lists(kinds: dict[str, str]) -> list[str]:
+    return sorted(c for c, kind in kinds.items() if kind != "list")
+
+
+@st.composite
+def ranking_of(draw: st.DrawFn, kinds: dict[str, str]) -> Reduction:
+    """The first rows by one or two columns, in either direction."""
+    columns = columns_but_lists(kinds)
+    by = draw(st.lists(st.sampled_from(columns), min_size=1, max_size=2, unique=True))
+    others = [] if draw(st.booleans()) else [draw(st.sampled_from(columns))]
+    descending = [draw(st.booleans()) for _ in by]
+    where = draw(condition_of(kinds))
+    return aggregates.top(2, *others, by=by, descending=descending, where=where, ranks=draw(st.booleans()))
 
 
 @st.composite
@@ -276,14 +322,36 @@ def aggregated(draw: st.DrawFn, stream: Stream, kinds: dict[str, str], place: in
             max_size=2,
         )
     )
+    computed: dict[str, pl.Expr] = {}
     if last and not draw(st.integers(0, 5)):
         keys = []  # all rows are one group
+    elif kinds[keys[0]] == "int" and draw(st.booleans()):
+        computed = {f"h{place}": pl.col(keys[0]) % 2}
+    if keys and {*columns_but_lists(kinds)} - {*keys} and not draw(st.integers(0, 9)):
+        windowing = stream.windowing
+        if windowing is not None and windowing.accumulation != "discarding":
+            return draw(exploded(stream.group_by(*dict.fromkeys(keys)), kinds, place))
     chosen = draw(st.lists(aggregate_of(kinds, last), min_size=1, max_size=3))
     named = {f"a{place}{i}": aggregate for i, (aggregate, _) in enumerate(chosen)}
-    after = {key: kinds[key] for key in keys} | {f"a{place}{i}": kind for i, (_, kind) in enumerate(chosen)}
+    after = {key: kinds[key] for key in keys} | dict.fromkeys(computed, "int")
+    after |= {f"a{place}{i}": kind for i, (_, kind) in enumerate(chosen)}
     kinds.clear()
     kinds.update(after)
-    return (stream.group_by(*dict.fromkeys(keys)) if keys else stream).aggregate(**named)
+    return (stream.group_by(*dict.fromkeys(keys), **computed) if keys else stream).aggregate(**named)
+
+
+@st.composite
+def exploded(draw: st.DrawFn, grouped: mr.Keyed, kinds: dict[str, str], place: int) -> Stream:
+    """A ranking, row by row; `kinds` becomes that of its rows."""
+    columns = [column for column in columns_but_lists(kinds) if column not in grouped.keys]
+    by = draw(st.lists(st.sampled_from(columns), min_size=1, max_size=2, unique=True))
+    descending = [draw(st.booleans()) for _ in by]
+    where = draw(condition_of(kinds))
+    after = {c: kinds[c] for c in (*grouped.keys, *columns)} | {f"r{place}": "int"}
+    ranked = grouped.top(2, *columns, by=by, descending=descending, where=where, explode=True)
+    kinds.clear()
+    kinds.update(after)
+    return ranked.with_columns(pl.col("rank").alias(f"r{place}"))
 
 
 @st.composite
@@ -311,7 +379,8 @@ def first_panes(
     one = draw(windowed(rows, unit, steady))
     other = Stream(mr.read(B, watermark=draw(watermark_of(unit, steady))).node, one.windowing)
     panes = draw(aggregated(one, kinds, 0, last))
-    assert isinstance(panes.node, Aggregation)
+    if not isinstance(panes.node, Aggregation) or not {*panes.node.keys} <= {*KINDS}:
+        return panes
     return panes.union(other.group_by(*panes.node.keys).aggregate(**panes.node.aggregates))
 
 

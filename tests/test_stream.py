@@ -119,7 +119,7 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
         (lambda: positions().group_by(), "group_by() names no column"),
         (
             lambda: positions().group_by("event_time"),
-            "copy it first: with_columns(my_event_time=pl.col('event_time'))",
+            "name the copy: group_by(my_event_time=pl.col('event_time'))",
         ),
         (lambda: counts().group_by("timing"), "results have a column 'timing' of their own"),
         (lambda: counts().group_by("cell").max("index", name="last"), "'index' says how a pane came about"),

@@ -169,6 +169,43 @@ AGGREGATES: list[tuple[Reduction, dict[str, Any]]] = [
     ),
     (aggregates.top(3, "cell", by="speed"), {"kind": "top", "k": 3, "columns": ["cell"], "by": "speed"}),
     (
+        aggregates.top(3, "cell", by=["speed", "at"], descending=[False, True], ranks=True),
+        {"kind": "top", "k": 3, "columns": ["cell"], "by": ["speed", "at"], "descending": [False, True]},
+    ),
+    (aggregates.count("cell", distinct=True), {"kind": "distinct", "column": "cell"}),
+    (aggregates.sum("speed", distinct=True), {"kind": "sum", "column": "speed", "distinct": True}),
+    (
+        aggregates.quantiles("speed", [0.5], distinct=True),
+        {"kind": "quantiles", "column": "speed", "ranks": [0.5], "distinct": True},
+    ),
+    (aggregates.collect("cell", distinct=True), {"kind": "collect", "column": "cell", "distinct": True}),
+    (aggregates.sum(pl.col("speed")), {"kind": "sum", "column": "speed"}),
+    (
+        aggregates.count(where=SPEED > 3).bind("fast"),
+        {
+            "kind": "count",
+            "column": "_argument_fast",
+            "argument": {"values": {}, "where": '[(col("speed")) > (dyn int: 3)]'},
+        },
+    ),
+    (
+        aggregates.sum(SPEED * 2).bind("twice"),
+        {
+            "kind": "sum",
+            "column": "_argument_twice",
+            "argument": {"values": {"speed": '[(col("speed")) * (dyn int: 2)]'}, "where": None},
+        },
+    ),
+    (
+        aggregates.distinct("cell", approx=True, where="fast").bind("cells"),
+        {
+            "kind": "distinct_sketch",
+            "columns": ["cell"],
+            "settings": {},
+            "argument": {"values": {"cell": 'col("cell")'}, "where": 'col("fast")'},
+        },
+    ),
+    (
         aggregates.own(Range("speed", scale=2)),
         {"kind": "own", "name": "Range", "settings": {"scale": 2}, "columns": ["speed"]},
     ),

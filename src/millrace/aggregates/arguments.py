@@ -103,7 +103,10 @@ def _name_of(call: str, expr: pl.Expr) -> str:
 
 
 def _to_condition(call: str, where: Any) -> pl.Expr:
-    conditions = expressions.to_conditions(f"{call}, where=", [where], {})
-    if len(conditions) != 1:
-        raise DefinitionError(f"{call}: where= takes one condition; join several with &")
-    return conditions[0]
+    if not isinstance(where, str | pl.Expr | bool) and not hasattr(where, "otherwise"):
+        raise DefinitionError(
+            f"{call}: where={short_repr(where)} is not a condition; use an expression, such as "
+            "pl.col('speed') > 3, and join several with &"
+        )
+    [condition] = expressions.to_expressions(call, [where])
+    return condition

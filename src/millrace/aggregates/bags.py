@@ -65,7 +65,7 @@ class OfDistinct(Distinct):
 def _answers(inner: Reduction, lists: pl.Series, dtype: pl.DataType) -> pl.Series:
     """An aggregate of the values of each list."""
     rows = lists.alias(inner.required_column).to_frame().with_row_index(LIST_NUMBER)
-    values = rows.explode(inner.required_column)
+    values = rows.explode(inner.required_column, empty_as_null=True, keep_nulls=True)
     partials = values.group_by(LIST_NUMBER, maintain_order=True).agg(*inner.partials("a", dtype))
     return partials.select(inner.result("a", dtype)).to_series()
 

@@ -164,7 +164,9 @@ def make_top(
     if len(set(by)) < len(by):
         raise DefinitionError(f"{call} ranks by a column twice; name each once")
     if ranks and RANK in names:
-        raise DefinitionError(f"{call}, ranks=True: a row already has a field 'rank'; rename yours first")
+        raise DefinitionError(
+            f"{call}: the rank of a row is called 'rank', as one of its columns is; rename it"
+        )
     return Top(k=k, columns=rest, by=by, descending=ordering.descending, ranks=ranks, argument=argument)
 
 

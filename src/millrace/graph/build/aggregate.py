@@ -58,7 +58,9 @@ def _check_aggregate(keys: tuple[str, ...], name: str, aggregate: Reduction) -> 
             "aggregates.count()"
         )
     if name in keys or name in SYSTEM_COLUMNS:
-        raise DefinitionError(f"an aggregate cannot be named {name!r}: the result already has that column")
+        raise DefinitionError(
+            f"an aggregate cannot be named {name!r}: the result already has that column; choose another name"
+        )
 
 
 def _result_type(source: pl.Schema, keys: tuple[str, ...], name: str, aggregate: Reduction) -> pl.DataType:

@@ -63,7 +63,8 @@ def _check_columns(text: str, aggregate: Reduction, schema: pl.Schema) -> None:
     if aggregate.argument is None:
         return
     exprs = aggregate.argument.exprs
-    preview = graph.apply_to_no_rows(lambda frame: frame.select(_numbered(exprs)), schema, text)
+    known = pl.Schema({name: dtype for name, dtype in schema.items() if name != ALL_ROWS})
+    preview = graph.apply_to_no_rows(lambda frame: frame.select(_numbered(exprs)), known, text)
     expressions.check_elementwise(text, exprs, schema)
     if aggregate.argument.where is not None and preview.dtypes[-1] != pl.Boolean:
         raise DefinitionError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -95,10 +95,11 @@ def release_rows(
 def net_changes(records: Sequence[tuple[Any, Row]]) -> Iterator[Row]:
     """For a pane that stands for many rows: the rows added and retracted since the value before."""
     counts: Counter[Any] = Counter()
-    rows: dict[Any, Row] = {}
+    rows: dict[Any, list[Row]] = defaultdict(list)
     for pane_id, row in records:
         identity = pane_id, to_canonical(row, set(row) - set(panes.HISTORY_COLUMNS))
         counts[identity] += 1 if row["op"] == panes.ADD else -1
-        rows[identity] = row
+        rows[identity].append(row)
     for identity, count in counts.items():
-        yield from [{**rows[identity], "op": panes.ADD if count > 0 else panes.RETRACT}] * abs(count)
+        wanted = panes.ADD if count > 0 else panes.RETRACT
+        yield from [row for row in rows[identity] if row["op"] == wanted][-abs(count) :] if count else []
