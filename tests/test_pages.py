@@ -94,10 +94,11 @@ def test_the_unit_tests_of_the_examples_pass() -> None:
         "test_scores.py",
         "test_pattern_jobs.py",
         "test_rules.py",
+        "test_sales.py",
     ]
     run = subprocess.run(command, cwd=DOCS / "examples", capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout
-    assert int(re.findall(r"(\d+) passed", run.stdout)[0]) >= 8
+    assert int(re.findall(r"(\d+) passed", run.stdout)[0]) >= 11
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(DOCS)))
