@@ -4,9 +4,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from aggregate_strategies import aggregate_of
 from millrace import aggregates, frames, windows
 from millrace.stream import Job, Stream
-from strategies import KINDS, Given, aggregate_of, source, stateless, topics_of, write
+from strategies import KINDS, Given, source, stateless, topics_of, write
 
 UNBOUNDED = ("count", "sum", "mean", "stddev", "min", "max", "latest", "earliest")
 """The aggregates that have a running form."""

@@ -115,7 +115,7 @@ class PaneRows(Stateless):
 
 @dataclass(frozen=True, eq=False)
 class SingleGroup(Stateless):
-    """The results of all rows as one group, without the constant key."""
+    """Results without a helper column, such as the constant key of all rows as one group."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from aggregate_strategies import Tally
 from meter_readings import READINGS, read
 from millrace import aggregates, frames, windows
 from millrace.aggregates import Aggregate
 from millrace.errors import DefinitionError
 from millrace.graph.build.over import Over
-from strategies import Tally, write
+from strategies import write
 
 LAG = frames.lag("value")
 

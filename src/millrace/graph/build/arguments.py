@@ -10,7 +10,7 @@ from millrace import graph
 from millrace.aggregates import Reduction
 from millrace.errors import DefinitionError
 from millrace.values import expressions
-from millrace.values.columns import ALL_ROWS
+from millrace.values.columns import ALL_ROWS, ARGUMENT_PREFIX
 
 
 def bind_arguments(
@@ -26,6 +26,20 @@ def bind_arguments(
         if (expr := aggregate.argument_expr()) is not None
     }
     return (_build_step(upstream, bound, exprs) if exprs else upstream), bound
+
+
+def drop_arguments(results: graph.Node) -> graph.SingleGroup:
+    """Rows that an operation passes on, without the columns that its aggregates read."""
+    names = [name for name in results.schema if name.startswith(ARGUMENT_PREFIX)]
+    return graph.SingleGroup(
+        (results,),
+        pl.Schema({name: dtype for name, dtype in results.schema.items() if name not in names}),
+        lambda frame: frame.drop(names, strict=False),
+        "results without arguments",
+        frozenset(),
+        frozenset(),
+        internal_identity={"kind": "without_arguments"},
+    )
 
 
 def columns_of(aggregate: Reduction) -> set[str]:

@@ -18,10 +18,10 @@ from millrace.aggregates import ORDER, Aggregate, Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.frames import First, FrameFunction, Lag, Last, Lead, RowNumber
+from millrace.graph.build.arguments import bind_arguments, drop_arguments, user_columns
 from millrace.graph.build.rows_only import require_rows
 from millrace.graph.identity import identify_aggregate
 from millrace.topics import SYSTEM_COLUMNS
-from millrace.values.columns import ALL_ROWS
 
 RowBounds: TypeAlias = int | tuple[int | None, int]
 """So many rows, this one included; or from one to another, counted from this one, both included."""
@@ -69,6 +69,11 @@ class Over(graph.Operation):
         columns = [{"name": name, **_identify_column(column)} for name, column in self.columns.items()]
         frame = {"unit": self.frame.unit, "lower": self.frame.lower, "upper": self.frame.upper}
         return {"columns": columns, "frame": frame, "ttl": self.ttl}
+
+    def expressions(self) -> Mapping[str, Any]:
+        """Those that aggregates are computed of."""
+        reductions = {name: one for name, one in self.columns.items() if isinstance(one, Reduction)}
+        return {f"columns/{name}": one.argument.exprs for name, one in reductions.items() if one.argument}
 
     @property
     def output_delay(self) -> int:
@@ -132,18 +137,24 @@ def build_over(
     rows: RowBounds | None,
     range_: TimeBounds | None,
     ttl: Duration | None,
-) -> Over:
+) -> graph.Node:
     """The node; refuses what is not a function of rows, and what would be kept for ever."""
     require_rows(source, "over(...)")
     if not columns:
         raise DefinitionError("over() needs at least one column, such as before=frames.lag('speed')")
     frame = _parse_frame(rows, range_)
     functions = {name: _parse_column(name, column) for name, column in columns.items()}
-    types = {name: _check_column(source, keys, name, one, frame) for name, one in functions.items()}
-    kept = {name: dtype for name, dtype in source.schema.items() if name not in SYSTEM_COLUMNS}
+    for name, function in functions.items():
+        _check_names(source, name, function)
+    reductions = {name: one for name, one in functions.items() if isinstance(one, Reduction)}
+    rows_in, bound = bind_arguments(source, reductions)
+    functions |= bound
+    types = {name: _check_column(rows_in, keys, name, one, frame) for name, one in functions.items()}
+    kept = {name: dtype for name, dtype in rows_in.schema.items() if name not in SYSTEM_COLUMNS}
     schema = pl.Schema({**kept, **types, "event_time": pl.Int64(), **panes.COLUMNS})
     ttl_ms = None if ttl is None else durations.parse_positive(ttl, name="ttl")
-    return Over((source,), schema, keys, functions, frame, ttl_ms)
+    node = Over((rows_in,), schema, keys, functions, frame, ttl_ms)
+    return node if rows_in is source else drop_arguments(node)
 
 
 def _parse_column(name: str, column: Any) -> Column:
@@ -157,19 +168,23 @@ def _parse_column(name: str, column: Any) -> Column:
     return column
 
 
-def _check_column(
-    source: graph.Node, keys: tuple[str, ...], name: str, column: Column, frame: Frame
-) -> pl.DataType:
-    """The type of a column; refuses names that are taken, and columns that rows do not have."""
+def _check_names(source: graph.Node, name: str, column: Column) -> None:
+    """Refuses names that are taken, and columns that rows do not have."""
     schema = source.schema
     if name in schema or name in SYSTEM_COLUMNS:
         raise DefinitionError(f"over({name}=...): rows already have a column {name!r}; choose another name")
     for read in column.input_columns():
         if read not in schema:
             raise DefinitionError(
-                f"over({name}={column}): there is no column {read!r}; there are "
-                f"{', '.join(known for known in schema if known != ALL_ROWS)}"
+                f"over({name}={column}): there is no column {read!r}; there are {user_columns(schema)}"
             )
+
+
+def _check_column(
+    source: graph.Node, keys: tuple[str, ...], name: str, column: Column, frame: Frame
+) -> pl.DataType:
+    """The type of a column; refuses one that would keep all rows."""
+    schema = source.schema
     if isinstance(column, RowNumber):
         return pl.Int64()
     if isinstance(column, FrameFunction):

@@ -6,10 +6,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import polars as pl
+
 from millrace import graph, panes
 from millrace.aggregates import Reduction
 from millrace.frames import First, Lag, Last, Lead
 from millrace.graph.build.over import Frame, Over
+from millrace.testing.model.operators import counted_rows
 from millrace.testing.model.outcome import (
     ArrivedRow,
     Change,
@@ -80,7 +83,8 @@ class ModelOver:
             is_near = later is not None and later["event_time"] < rows[index]["event_time"] + column.within
             return later[str(column.column)] if later is not None and is_near else None
         if isinstance(column, Reduction | First | Last):
-            return aggregate(column, [rows[i] for i in frame_of(self.node.frame, rows, index)])
+            framed = [rows[i] for i in frame_of(self.node.frame, rows, index)]
+            return aggregate(column, framed, self.node.inputs[0].schema)
         return index + 1
 
 
@@ -97,10 +101,10 @@ def frame_of(frame: Frame, rows: list[Row], index: int) -> list[int]:
     ]
 
 
-def aggregate(column: Reduction | First | Last, rows: list[Row]) -> Any:
+def aggregate(column: Reduction | First | Last, rows: list[Row], schema: pl.Schema) -> Any:
     """An aggregate of the rows of a frame, or the value of its first or last row."""
     if isinstance(column, Reduction):
-        return compute_aggregate(column, rows)
+        return compute_aggregate(column, counted_rows(column, rows, schema))
     if not rows:
         return None
     return rows[0 if isinstance(column, First) else -1][str(column.column)]
