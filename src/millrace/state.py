@@ -1,4 +1,5 @@
-"""State of a processor: what it keeps per key from one row to the next, as attributes of its class.
+"""State of a processor: what it keeps per key from one row to the next, as attributes of its class. Triggers
+of a user's own keep theirs in the same way, per key and window.
 
     class Quiet(mr.Processor):
         clicks = state.value(0, ttl="1h")
@@ -13,7 +14,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, overload
+from typing import Any, ClassVar, Generic, Never, Protocol, overload
 
 from typing_extensions import TypeVar
 
@@ -22,9 +23,6 @@ from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.values.calls import explain_errors_of
 from millrace.values.storable import check_storable, copy_storable
-
-if TYPE_CHECKING:
-    from millrace.processors import Context, Processor
 
 __all__ = ["ListState", "MapState", "ValueState", "list", "map", "value"]
 
@@ -53,6 +51,30 @@ class KeyState:
         return not self.values and not self.timers and not self.clock_timers
 
 
+class StateContext(Protocol):
+    """One call of a user's code, and the state that it may use."""
+
+    handed_out: dict[str, tuple[ValueState[Any], Any, Any]]
+
+    @property
+    def time(self) -> int:
+        """The time by which values end."""
+
+    def stored(self, *, shared: bool, write: bool) -> dict[str, Any]:
+        """Stored values by name; refuses a change where none is allowed."""
+
+    def can_write(self, *, shared: bool) -> bool:
+        """Whether such state can be changed in this call."""
+
+
+class StateOwner(Protocol):
+    """An object whose class declares state: a processor, or a trigger of a user's own."""
+
+    @property
+    def context(self) -> StateContext | None:
+        """The call that is made now."""
+
+
 @dataclass(eq=False, repr=False)
 class State:
     """One declaration in the class of a processor. Use `state.value`, `state.list` or `state.map`."""
@@ -71,13 +93,13 @@ class State:
         """Stored state is found again only if this stays the same."""
         return f"{self.kind}({'shared' if self.shared else ''})"
 
-    def __delete__(self, owner: Processor) -> None:
+    def __delete__(self, owner: StateOwner) -> None:
         """The key keeps nothing under this name any more."""
         ctx = _require_context(owner)
         ctx.stored(shared=self.shared, write=True).pop(self.name, None)
         ctx.handed_out.pop(self.name, None)
 
-    def expires_at(self, ctx: Context) -> int:
+    def expires_at(self, ctx: StateContext) -> int:
         """When a value that is written now ends."""
         return NO_EXPIRY if self.ttl is None else ctx.time + self.ttl
 
@@ -91,8 +113,8 @@ class ValueState(State, Generic[T]):
     @overload
     def __get__(self, owner: None, kind: type) -> ValueState[T]: ...
     @overload
-    def __get__(self, owner: Processor, kind: type) -> T: ...
-    def __get__(self, owner: Processor | None, kind: type) -> ValueState[T] | T:
+    def __get__(self, owner: StateOwner, kind: type) -> T: ...
+    def __get__(self, owner: StateOwner | None, kind: type) -> ValueState[T] | T:
         """The default once the time to live is over.
         A list or dict is a copy for this call; changed in place, it is set after the call.
         """
@@ -110,13 +132,13 @@ class ValueState(State, Generic[T]):
         typed: T = current
         return typed
 
-    def __set__(self, owner: Processor, new_value: T) -> None:
+    def __set__(self, owner: StateOwner, new_value: T) -> None:
         """Another value, whose time to live begins now."""
         ctx = _require_context(owner)
         self.write(ctx, new_value)
         ctx.handed_out.pop(self.name, None)
 
-    def write(self, ctx: Context, new_value: T) -> None:
+    def write(self, ctx: StateContext, new_value: T) -> None:
         """The same while a context is at hand."""
         ctx.stored(shared=self.shared, write=True)[self.name] = (
             check_storable(new_value, self.name),
@@ -130,9 +152,9 @@ class _Collection(State):
     that of a processor at work is the same, of the key at hand.
     """
 
-    context: Context | None = None
+    context: StateContext | None = None
 
-    def __set__(self, owner: Processor, new_value: Never) -> None:
+    def __set__(self, owner: StateOwner, new_value: Never) -> None:
         """Refused: a collection is changed item by item."""
         raise DefinitionError(
             f"{type(owner).__name__}.{self.name} = … : change it in place, with append() "
@@ -140,7 +162,7 @@ class _Collection(State):
         )
 
     @property
-    def _bound_context(self) -> Context:
+    def _bound_context(self) -> StateContext:
         if self.context is None:
             raise DefinitionError(
                 f"{self.name or self.kind}: state belongs to a key, and can be used only while a row or a "
@@ -161,7 +183,7 @@ class ListState(_Collection, Iterable[T]):
 
     kind = "list"
 
-    def __get__(self, owner: Processor | None, kind: type) -> ListState[T]:
+    def __get__(self, owner: StateOwner | None, kind: type) -> ListState[T]:
         """The list of the key at hand."""
         return self if owner is None else ListState(self.ttl, self.shared, self.name, _require_context(owner))
 
@@ -190,7 +212,7 @@ class MapState(_Collection, MutableMapping[K, T]):
 
     kind = "map"
 
-    def __get__(self, owner: Processor | None, kind: type) -> MapState[K, T]:
+    def __get__(self, owner: StateOwner | None, kind: type) -> MapState[K, T]:
         """The dict of the key at hand."""
         return self if owner is None else MapState(self.ttl, self.shared, self.name, _require_context(owner))
 
@@ -267,11 +289,11 @@ def __dir__() -> builtins.list[str]:
     return __all__
 
 
-def find_states(processor: type) -> dict[str, State]:
-    """The state that a class of processors declares, by name, with that of its base classes."""
+def find_states(owner: type) -> dict[str, State]:
+    """The state that a class of processors or triggers declares, by name, with that of its base classes."""
     found = {
         name: declared
-        for base in reversed(processor.__mro__)
+        for base in reversed(owner.__mro__)
         for name, declared in vars(base).items()
         if isinstance(declared, State)
     }
@@ -282,7 +304,7 @@ def _ttl_millis(ttl: Duration | None) -> int | None:
     return None if ttl is None else durations.parse_positive(ttl, name="ttl")
 
 
-def _require_context(owner: Processor) -> Context:
+def _require_context(owner: StateOwner) -> StateContext:
     if owner.context is None:
         raise DefinitionError(
             f"{type(owner).__name__}: state belongs to a key, and can be used only while a row "

@@ -163,7 +163,7 @@ def test_the_end_and_never() -> None:
 def test_windows_that_become_one_have_one_state(
     trigger: Trigger, states: list[Any], passed: bool, merged: Any
 ) -> None:
-    assert machines.merge_states(trigger, states, is_past_end=passed) == merged
+    assert machines.merge_states(trigger, states, NewRows(1, 0, 0, passed)) == merged
 
 
 def test_it_is_known_what_a_trigger_waits_for() -> None:

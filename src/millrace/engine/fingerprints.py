@@ -19,7 +19,7 @@ import polars as pl
 
 from millrace import graph
 from millrace.graph.identity import find_expressions, identify_trigger
-from millrace.triggers import AtWatermark, Never, Trigger
+from millrace.triggers import AtWatermark, Never, Trigger, has_own_trigger
 
 if TYPE_CHECKING:
     from millrace.engine.plan import Operator
@@ -123,8 +123,8 @@ def find_adaptation(stored: str | None, operator: Operator) -> Adaptation:
 
 
 def _changed_timing(old: Mapping[str, Any], now: graph.Windowing) -> tuple[int | None, graph.Identity | None]:
-    """The old lateness and the old trigger,
-    where they are other ones now and state can follow; neither where it cannot.
+    """The old lateness and the old trigger, where they are other ones now and state can follow; neither where
+    it cannot: a trigger of a user's own would have to see rows that came before it.
     """
     new = now.identity()
     if any(old[part] != new[part] for part in new if part not in ("trigger", "lateness")):
@@ -136,7 +136,7 @@ def _changed_timing(old: Mapping[str, Any], now: graph.Windowing) -> tuple[int |
     if (
         lateness > now.lateness
         or (is_longer and (now.fires_once or before.fires_once))
-        or (is_other_trigger and not in_cells)
+        or (is_other_trigger and (not in_cells or has_own_trigger(now.trigger)))
     ):
         return None, None
     return lateness if is_longer else None, trigger if is_other_trigger else None

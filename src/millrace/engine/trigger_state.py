@@ -11,6 +11,9 @@ whether the window fires, and `fire` what becomes of the state and whether the t
     repeatedly            that of the trigger inside
     any_of                [state, …]          all_of   [[state, finished], …]
     in_order              [which one, state]  until    [state, state of the last one]
+    a user's own          see `own_triggers.py`
+
+Triggers of a user's own are told that time has passed (`pass_time`) before they are asked.
 """
 
 from __future__ import annotations
@@ -20,8 +23,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from millrace import triggers as t
-from millrace.durations import END_OF_STREAM
+from millrace.durations import BEFORE_ALL, END_OF_STREAM
+from millrace.engine import own_triggers
 from millrace.triggers import Trigger
+from millrace.windows import Window
 
 TriggerState: TypeAlias = Any
 """Plain values that JSON knows."""
@@ -42,6 +47,13 @@ class NewRows:
     """
     is_past_end: bool = False
     """Whether the watermark was past the window's end before the batch."""
+    known_watermark: int | None = None
+    """The watermark before the batch, for triggers of a user's own."""
+    window: Window = (0, 0)
+    """The window, for the same."""
+    rows: Sequence[dict[str, Any]] = ()
+    """The rows themselves in order, for the same."""
+    time_passes = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,14 @@ class FiringContext:
     """Whether the watermark has passed the window's end."""
     is_clock_past_end: bool
     """Whether the clock has."""
+    window: Window = (0, 0)
+    """The window, for triggers of a user's own."""
+    time_passes = True
+
+    @property
+    def known_watermark(self) -> int | None:
+        """The watermark; none before the first row."""
+        return None if self.watermark == BEFORE_ALL else self.watermark
 
 
 @dataclass(frozen=True)
@@ -64,23 +84,25 @@ class Deadline:
     is_clock: bool
 
 
-def initial_state(trigger: Trigger) -> TriggerState:
-    """The state before the first row."""
+def initial_state(trigger: Trigger, moment: NewRows | FiringContext | None = None) -> TriggerState:
+    """The state before the first row; `moment` is when the trigger begins, for those of a user's own."""
     match trigger:
         case t.AfterCount():
             return 0
         case t.AtWatermark():
-            return [False, initial_state(_early(trigger))]
+            return [False, initial_state(_early(trigger), moment)]
         case t.Repeatedly(trigger=inner):
-            return initial_state(inner)
+            return initial_state(inner, moment)
         case t.AnyOf(triggers=inner):
-            return [initial_state(part) for part in inner]
+            return [initial_state(part, moment) for part in inner]
         case t.AllOf(triggers=inner):
-            return [[initial_state(part), False] for part in inner]
+            return [[initial_state(part, moment), False] for part in inner]
         case t.InOrder(triggers=inner):
-            return [0, initial_state(inner[0])]
+            return [0, initial_state(inner[0], moment)]
         case t.Until(trigger=main, last=last):
-            return [initial_state(main), initial_state(last)]
+            return [initial_state(main, moment), initial_state(last, moment)]
+        case t.TriggerFn():
+            return own_triggers.start(trigger, moment)
         case _:
             return None
 
@@ -111,11 +133,40 @@ def add_rows(trigger: Trigger, state: TriggerState, rows: NewRows) -> TriggerSta
             return [state[0], add_rows(inner[state[0]], state[1], rows)]
         case t.Until(trigger=main, last=last):
             return [add_rows(main, state[0], rows), add_rows(last, state[1], rows)]
+        case t.TriggerFn():
+            return own_triggers.add_rows(trigger, state, rows)
         case _:
             return state
 
 
-def is_ready(trigger: Trigger, state: TriggerState, context: FiringContext) -> bool:
+def pass_time(trigger: Trigger, state: TriggerState, context: FiringContext) -> TriggerState:
+    """The state once the timers of a user's own triggers were called; others know the time when asked."""
+    match trigger:
+        case t.TriggerFn():
+            return own_triggers.pass_time(trigger, state, context)
+        case t.AtWatermark():
+            return [state[0], pass_time(_late(trigger) if state[0] else _early(trigger), state[1], context)]
+        case t.Repeatedly(trigger=inner):
+            return pass_time(inner, state, context)
+        case t.AnyOf() | t.Until():
+            return [
+                pass_time(part, part_state, context)
+                for part, part_state in zip(trigger.inner, state, strict=True)
+            ]
+        case t.AllOf(triggers=inner):
+            return [
+                [part_state if done else pass_time(part, part_state, context), done]
+                for part, (part_state, done) in zip(inner, state, strict=True)
+            ]
+        case t.InOrder(triggers=inner):
+            return [state[0], pass_time(inner[state[0]], state[1], context)]
+        case _:
+            return state
+
+
+def is_ready(  # noqa: C901 - a table, one entry for each trigger
+    trigger: Trigger, state: TriggerState, context: FiringContext
+) -> bool:
     """Whether the window fires now."""
     match trigger:
         case t.AfterCount(rows=count):
@@ -150,6 +201,8 @@ def is_ready(trigger: Trigger, state: TriggerState, context: FiringContext) -> b
             return context.is_clock_past_end
         case t.AtEnd():
             return context.watermark >= END_OF_STREAM
+        case t.TriggerFn():
+            return own_triggers.is_ready(state)
         case _:
             return False
 
@@ -163,7 +216,7 @@ def fire(trigger: Trigger, state: TriggerState, context: FiringContext) -> tuple
             return _fire_at_watermark(trigger, state, context)
         case t.Repeatedly(trigger=inner):
             after, finished = fire(inner, state, context)
-            return initial_state(inner) if finished else after, False
+            return initial_state(inner, context) if finished else after, False
         case t.AnyOf(triggers=inner):
             pairs = [
                 fire(part, part_state, context)
@@ -182,21 +235,20 @@ def fire(trigger: Trigger, state: TriggerState, context: FiringContext) -> tuple
             after, finished = fire(inner[state[0]], state[1], context)
             if not finished or state[0] + 1 == len(inner):
                 return [state[0], after], finished
-            return [state[0] + 1, initial_state(inner[state[0] + 1])], False
+            return [state[0] + 1, initial_state(inner[state[0] + 1], context)], False
         case t.Until(trigger=main, last=last):
             if is_ready(last, state[1], context):
                 return state, True
             after, finished = fire(main, state[0], context)
             return [after, state[1]], finished
+        case t.TriggerFn():
+            return own_triggers.fire(trigger, state, context)
         case _:
             return state, True
 
 
-def merge_states(trigger: Trigger, states: Sequence[TriggerState], *, is_past_end: bool) -> TriggerState:
-    """The state of a window made of several, or of one that grew.
-
-    `is_past_end`: whether the watermark is past its end.
-    """
+def merge_states(trigger: Trigger, states: Sequence[TriggerState], rows: NewRows) -> TriggerState:
+    """The state of a window made of several, or of one that grew, before `rows` are added to it."""
     match trigger:
         case t.AfterCount():
             return sum(states)
@@ -204,24 +256,23 @@ def merge_states(trigger: Trigger, states: Sequence[TriggerState], *, is_past_en
             return min((state for state in states if state is not None), default=None)
         case t.EveryEventTime():
             times = [at for at, _ in map(_event_times, states) if at is not None]
-            return [min(times), not is_past_end] if times else None
+            return [min(times), not rows.is_past_end] if times else None
         case t.AtWatermark():
-            return _merge_at_watermark(trigger, states, is_past_end=is_past_end)
+            return _merge_at_watermark(trigger, states, rows)
         case t.Repeatedly(trigger=inner):
-            return merge_states(inner, states, is_past_end=is_past_end)
+            return merge_states(inner, states, rows)
         case t.AnyOf(triggers=inner):
-            return _merge_each(inner, states, is_past_end=is_past_end)
+            return _merge_each(inner, states, rows)
         case t.AllOf(triggers=inner):
-            return [
-                _merge_all_of(part, [state[i] for state in states], is_past_end=is_past_end)
-                for i, part in enumerate(inner)
-            ]
+            return [_merge_all_of(part, [state[i] for state in states], rows) for i, part in enumerate(inner)]
         case t.InOrder(triggers=inner):
             furthest = max(which for which, _ in states)
             part_states = [part_state for which, part_state in states if which == furthest]
-            return [furthest, merge_states(inner[furthest], part_states, is_past_end=is_past_end)]
+            return [furthest, merge_states(inner[furthest], part_states, rows)]
         case t.Until(trigger=main, last=last):
-            return _merge_each((main, last), states, is_past_end=is_past_end)
+            return _merge_each((main, last), states, rows)
+        case t.TriggerFn():
+            return own_triggers.merge(trigger, states, rows)
         case _:
             return states[0]
 
@@ -244,6 +295,8 @@ def deadlines(trigger: Trigger, state: TriggerState) -> Iterator[Deadline]:
             yield Deadline(None, is_clock=True)
         case t.AtEnd():
             yield Deadline(END_OF_STREAM, is_clock=False)
+        case t.TriggerFn():
+            yield from (Deadline(at, is_clock=is_clock) for at, is_clock in own_triggers.timers(state))
         case _:
             for part, part_state in _active_parts(trigger, state):
                 yield from deadlines(part, part_state)
@@ -276,37 +329,34 @@ def _fire_at_watermark(
     trigger: t.AtWatermark, state: TriggerState, context: FiringContext
 ) -> tuple[TriggerState, bool]:
     if not state[0] and context.is_past_end:
-        return [True, initial_state(_late(trigger))], trigger.has_single_pane
+        return [True, initial_state(_late(trigger), context)], trigger.has_single_pane
     after, _ = fire(_late(trigger) if state[0] else _early(trigger), state[1], context)
     return [state[0], after], False
 
 
 def _merge_at_watermark(
-    trigger: t.AtWatermark, states: Sequence[TriggerState], *, is_past_end: bool
+    trigger: t.AtWatermark, states: Sequence[TriggerState], rows: NewRows
 ) -> TriggerState:
     """Only if all windows had their pane on time, the merged one had it; otherwise it still waits for it."""
-    if is_past_end and all(settled for settled, _ in states):
+    if rows.is_past_end and all(settled for settled, _ in states):
         late_states = [part_state for _, part_state in states]
-        return [True, merge_states(_late(trigger), late_states, is_past_end=is_past_end)]
+        return [True, merge_states(_late(trigger), late_states, rows)]
     early_states = [part_state for settled, part_state in states if not settled] or [
-        initial_state(_early(trigger))
+        initial_state(_early(trigger), rows)
     ]
-    return [False, merge_states(_early(trigger), early_states, is_past_end=is_past_end)]
+    return [False, merge_states(_early(trigger), early_states, rows)]
 
 
 def _merge_each(
-    triggers: Sequence[Trigger], states: Sequence[Sequence[TriggerState]], *, is_past_end: bool
+    triggers: Sequence[Trigger], states: Sequence[Sequence[TriggerState]], rows: NewRows
 ) -> TriggerState:
     """A merged state for each of the triggers inside."""
-    return [
-        merge_states(part, [state[i] for state in states], is_past_end=is_past_end)
-        for i, part in enumerate(triggers)
-    ]
+    return [merge_states(part, [state[i] for state in states], rows) for i, part in enumerate(triggers)]
 
 
-def _merge_all_of(trigger: Trigger, states: Sequence[TriggerState], *, is_past_end: bool) -> TriggerState:
+def _merge_all_of(trigger: Trigger, states: Sequence[TriggerState], rows: NewRows) -> TriggerState:
     unfinished = [part_state for part_state, done in states if not done]
-    return [merge_states(trigger, unfinished, is_past_end=is_past_end), False] if unfinished else states[0]
+    return [merge_states(trigger, unfinished, rows), False] if unfinished else states[0]
 
 
 def _event_times(state: TriggerState) -> tuple[int | None, bool]:

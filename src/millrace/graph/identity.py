@@ -86,6 +86,8 @@ def identify_trigger(trigger: Trigger) -> Identity:  # noqa: C901 - a table, one
             return {"kind": "at_window_end", "time": "processing"}
         case t.AtEnd():
             return {"kind": "at_end"}
+        case t.TriggerFn():
+            return {**_identify_own(trigger, trigger.settings()), "state": _identify_states(type(trigger))}
         case _:
             raise DefinitionError(f"{trigger} is not a trigger of millrace.triggers; use one of those")
 
@@ -231,11 +233,15 @@ def identify_row_pattern(pattern: RowPattern) -> Identity:
 
 def identify_processor(processor: Processor) -> Identity:
     """Which processor, by the name of the user's class, and what it keeps."""
-    states = {
+    return {"name": type(processor).__name__, "state": _identify_states(type(processor))}
+
+
+def _identify_states(owner: type) -> Identity:
+    """The state that a user's class declares."""
+    return {
         name: {"kind": declared.kind, "shared": declared.shared}
-        for name, declared in find_states(type(processor)).items()
+        for name, declared in find_states(owner).items()
     }
-    return {"name": type(processor).__name__, "state": states}
 
 
 def identify_fields(dtype: pl.DataType) -> Identity | None:

@@ -21,7 +21,7 @@ from millrace.graph.identity import (
     identify_window,
 )
 from millrace.graph.nodes import Description, Node
-from millrace.triggers import AtWatermark, Trigger
+from millrace.triggers import AtWatermark, Trigger, has_own_trigger
 from millrace.values.columns import ALL_ROWS
 from millrace.windows import (
     Counted,
@@ -255,6 +255,11 @@ class Aggregation(Operation):
         return {"windowing": self.windowing, **arguments}
 
     @property
+    def takes_whole_rows(self) -> bool:
+        """Whether a user's code is given rows with all their columns."""
+        return has_own_trigger(self.windowing.trigger)
+
+    @property
     def lateness(self) -> int:
         """The lateness of the windowing."""
         return self.windowing.lateness
@@ -283,8 +288,8 @@ class Aggregation(Operation):
 
     @property
     def input_columns(self) -> frozenset[str] | None:
-        """Keys, and what the aggregates read; all where windows ask the rows."""
-        if isinstance(self.windowing.assigner, Ordered | Unaligned):
+        """Keys, and what the aggregates read; all where windows or a user's code ask the rows."""
+        if isinstance(self.windowing.assigner, Ordered | Unaligned) or self.takes_whole_rows:
             return None
         return frozenset(self.keys).union(*(one.input_columns() for one in self.aggregates.values()))
 

@@ -26,7 +26,7 @@ def test_rows_are_counted_in_each_window() -> None:
         {"_states": [[], ["[false,1]"]], "_came": [2, 1], "_was_passed": [False, False], "_base": [0, 0]},
         schema_overrides={"_states": pl.List(pl.String)},
     )
-    added = TriggerColumns(EARLY).add_rows(windows, 0, merges=False)
+    added = TriggerColumns(EARLY).add_rows(windows, (0, 0), pl.DataFrame(), merges=False)
     assert added["_trigger"].to_list() == ["[false,2]", "[false,2]"]
 
 

@@ -32,7 +32,9 @@ class BothMachines:
 
     @classmethod
     def start(cls, trigger: Trigger) -> BothMachines:
-        return cls(trigger, model.start(trigger), trigger_state.initial_state(trigger))
+        return cls(
+            trigger, model.start(trigger, AddedRows(0, 0, 0, False)), trigger_state.initial_state(trigger)
+        )
 
     def add_rows(self, count: int, clock: int, watermark: int) -> None:
         is_past_end = watermark >= WINDOW_END
@@ -67,9 +69,9 @@ class BothMachines:
 
     def absorb(self, other: BothMachines, watermark: int) -> None:
         is_past_end = watermark >= WINDOW_END
-        self.run.absorb([other.run], is_past_end=is_past_end)
+        self.run.absorb([other.run], AddedRows(1, 0, watermark, is_past_end))
         self.state = trigger_state.merge_states(
-            self.trigger, [self.state, other.state], is_past_end=is_past_end
+            self.trigger, [self.state, other.state], trigger_state.NewRows(1, 0, watermark, is_past_end)
         )
 
 

@@ -2,23 +2,28 @@
 together.
 
 A trigger sees of a window only its state and whether its end has passed, so that a batch asks the state
-machine once per state, however many windows there are.
+machine once per state, however many windows there are. Triggers of a user's own see the rows and the window,
+so those are asked for each window by itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import polars as pl
 
+from millrace.aggregates import ORDER
+from millrace.durations import BEFORE_ALL
 from millrace.engine import trigger_state
 from millrace.engine.trigger_state import FiringContext, NewRows
-from millrace.triggers import Trigger
+from millrace.triggers import Trigger, has_own_trigger
 from millrace.values.columns import (
     ARRIVED_ROWS,
+    ARRIVED_VALUES,
     BASE_TIME,
     CLOCK_DUE,
     CLOCK_DUE_AT_END,
@@ -32,6 +37,7 @@ from millrace.values.columns import (
     IS_PASSED,
     MERGED_STATES,
     NEXT_TRIGGER_STATE,
+    START,
     TRIGGER_STATE,
     WAS_PASSED,
 )
@@ -42,26 +48,46 @@ class TriggerColumns:
     """One trigger, asked about many windows."""
 
     trigger: Trigger
+    group_columns: tuple[str, ...] = ()
+    """What tells windows apart."""
+    row_columns: tuple[str, ...] = ()
+    """The columns of rows, as a user's own trigger sees them."""
 
-    def add_rows(self, cells: pl.DataFrame, clock: int, *, merges: bool) -> pl.DataFrame:
+    @cached_property
+    def has_own(self) -> bool:
+        """Whether the user's code is part of it, which is called for each row."""
+        return has_own_trigger(self.trigger)
+
+    def add_rows(
+        self, cells: pl.DataFrame, times: tuple[int, int], rows: pl.DataFrame, *, merges: bool
+    ) -> pl.DataFrame:
         """`_trigger` after the rows of a batch, from the states before (`_states`), the number of rows
         (`_came`), whether the watermark was past the end (`_was_passed`), and `_base`.
+
+        `times`: the watermark before the batch, and the clock.
         """
+        watermark, clock = times
+        known = None if watermark == BEFORE_ALL else watermark
 
-        def add(states: list[str], row_count: int, is_past_end: bool, base: int) -> tuple[str]:
+        def add(states: list[str], row_count: int, is_past_end: bool, base: int, *own: Any) -> tuple[str]:
             before = [json.loads(state) for state in states]
-            state = before[0] if before else trigger_state.initial_state(self.trigger)
+            window, values = (own[:2], own[2]) if own else ((0, 0), ())
+            new = NewRows(row_count, clock, base, is_past_end, known, window, values)
+            state = before[0] if before else trigger_state.initial_state(self.trigger, new)
             if merges and before:
-                state = trigger_state.merge_states(self.trigger, before, is_past_end=is_past_end)
-            return (
-                _to_json(
-                    trigger_state.add_rows(self.trigger, state, NewRows(row_count, clock, base, is_past_end))
-                ),
-            )
+                state = trigger_state.merge_states(self.trigger, before, new)
+            return (_to_json(trigger_state.add_rows(self.trigger, state, new)),)
 
-        return _map_cases(
-            cells, [MERGED_STATES, ARRIVED_ROWS, WAS_PASSED, BASE_TIME], add, {TRIGGER_STATE: pl.String()}
-        ).drop(MERGED_STATES, WAS_PASSED, BASE_TIME)
+        asked = [MERGED_STATES, ARRIVED_ROWS, WAS_PASSED, BASE_TIME]
+        schema = {TRIGGER_STATE: pl.String()}
+        if self.has_own:
+            values = pl.struct(self.row_columns).alias(ARRIVED_VALUES)
+            arrived = rows.sort(*ORDER, maintain_order=True).group_by(self.group_columns).agg(values)
+            cells = cells.join(arrived, on=list(self.group_columns), how="left", nulls_equal=True)
+            cells = _map_each(cells, [*asked, START, END, ARRIVED_VALUES], add, schema).drop(ARRIVED_VALUES)
+        else:
+            cells = _map_cases(cells, asked, add, schema)
+        return cells.drop(MERGED_STATES, WAS_PASSED, BASE_TIME)
 
     def fire(self, cells: pl.DataFrame, watermark: int, clock: int) -> pl.DataFrame:
         """Whether each window fires (`_fires`), if it is `_asked`; what becomes of its `_trigger`, and
@@ -69,14 +95,18 @@ class TriggerColumns:
         """
 
         def verdict(
-            state: str, is_past_end: bool, is_clock_past_end: bool, is_asked: bool
+            state: str, is_past_end: bool, is_clock_past_end: bool, is_asked: bool, *window: int
         ) -> tuple[bool, str, bool]:
-            before, moment = (
-                json.loads(state),
-                FiringContext(watermark, clock, is_past_end, is_clock_past_end),
-            )
-            if not is_asked or not trigger_state.is_ready(self.trigger, before, moment):
+            if not is_asked:
                 return False, state, False
+            moment = FiringContext(
+                watermark, clock, is_past_end, is_clock_past_end, (window[0], window[1]) if window else (0, 0)
+            )
+            before = json.loads(state)
+            if window:
+                before = trigger_state.pass_time(self.trigger, before, moment)
+            if not trigger_state.is_ready(self.trigger, before, moment):
+                return False, _to_json(before) if window else state, False
             after, finished = trigger_state.fire(self.trigger, before, moment)
             return True, _to_json(after), finished
 
@@ -85,7 +115,11 @@ class TriggerColumns:
             (end <= watermark).alias(IS_PASSED), (end <= clock).alias(IS_CLOCK_PASSED)
         ).drop(IS_CLOSED)
         schema = {FIRES: pl.Boolean(), NEXT_TRIGGER_STATE: pl.String(), IS_CLOSED: pl.Boolean()}
-        cells = _map_cases(cells, [TRIGGER_STATE, IS_PASSED, IS_CLOCK_PASSED, IS_ASKED], verdict, schema)
+        asked = [TRIGGER_STATE, IS_PASSED, IS_CLOCK_PASSED, IS_ASKED]
+        if self.has_own:
+            cells = _map_each(cells, [*asked, START, END], verdict, schema)
+        else:
+            cells = _map_cases(cells, asked, verdict, schema)
         return cells.drop(TRIGGER_STATE, IS_PASSED, IS_CLOCK_PASSED, IS_ASKED).rename(
             {NEXT_TRIGGER_STATE: TRIGGER_STATE}
         )
@@ -128,7 +162,7 @@ def _map_cases(
     frame: pl.DataFrame,
     inputs: Sequence[str],
     function: Callable[..., tuple[Any, ...]],
-    schema: dict[str, pl.DataType],
+    schema: Mapping[str, pl.DataType],
 ) -> pl.DataFrame:
     """Columns that are functions of others, asked once for each different case."""
     cases = frame.select(inputs)
@@ -144,6 +178,19 @@ def _map_cases(
         nulls_equal=True,
         maintain_order="left",
     )
+
+
+def _map_each(
+    frame: pl.DataFrame,
+    inputs: Sequence[str],
+    function: Callable[..., tuple[Any, ...]],
+    schema: Mapping[str, pl.DataType],
+) -> pl.DataFrame:
+    """Columns that are functions of others, asked for each row: where hardly any two are alike."""
+    results = pl.DataFrame(
+        [function(*case) for case in frame.select(inputs).iter_rows()], schema=schema, orient="row"
+    )
+    return pl.concat([frame, results], how="horizontal")
 
 
 def _to_json(state: Any) -> str:

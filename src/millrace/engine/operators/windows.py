@@ -114,7 +114,9 @@ class WindowsOperator:
     @cached_property
     def trigger_columns(self) -> TriggerColumns:
         """The trigger."""
-        return TriggerColumns(self.operator.aggregation.windowing.trigger)
+        row_columns = tuple(self.operator.node.inputs[0].schema)
+        windowing = self.operator.aggregation.windowing
+        return TriggerColumns(windowing.trigger, tuple(self.shape.group_columns), row_columns)
 
     @cached_property
     def window_panes(self) -> WindowPanes:
@@ -356,7 +358,10 @@ class WindowsOperator:
             (pl.col(END) <= times.lateness_time).alias(WAS_PASSED), base.alias(BASE_TIME)
         )
         triggered = self.trigger_columns.add_rows(
-            cells, times.clock, merges=self.operator.aggregation.windowing.window.merging
+            cells,
+            (times.lateness_time, times.clock),
+            grown.rows,
+            merges=self.operator.aggregation.windowing.window.merging,
         )
         return triggered.with_columns(
             pl.lit(value=False).alias(IS_CLOSED), pl.lit(value=False).alias(IS_GONE)

@@ -15,7 +15,7 @@ from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.graph.build.arguments import bind_arguments, columns_of
 from millrace.topics import SYSTEM_COLUMNS
-from millrace.triggers import Trigger
+from millrace.triggers import Trigger, TriggerFn, walk
 from millrace.values import expressions
 from millrace.values.calls import require_choice
 from millrace.windows import Delta, Punctuated, Unaligned, WindowFn
@@ -246,6 +246,7 @@ def make_windowing(
     require_choice("time", time, get_args(panes.PaneTime))
     lateness_ms = durations.parse_non_negative(lateness, name="lateness")
     windowing = graph.Windowing(window, trigger, lateness_ms, accumulation, on_time, closing, time)
+    _check_own_triggers(windowing)
     if windowing.is_ordered and windowing not in [
         graph.Windowing(window, accumulation=accumulation, closing=default_closing)
         for default_closing in ("none", "if_new")
@@ -255,3 +256,13 @@ def make_windowing(
             "leave out trigger, lateness, on_time, closing and time"
         )
     return windowing
+
+
+def _check_own_triggers(windowing: graph.Windowing) -> None:
+    """Refuses triggers that could not say what they keep of windows that have become one."""
+    for trigger in walk(windowing.trigger):
+        if windowing.window.merging and isinstance(trigger, TriggerFn) and not trigger.merges:
+            raise DefinitionError(
+                f"{type(trigger).__name__} has no on_merge(self, parts, ctx), and {windowing.window} merge: "
+                "what it keeps of two windows that become one would be lost; add that method"
+            )

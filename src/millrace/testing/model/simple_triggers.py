@@ -1,6 +1,7 @@
 """The simple triggers at work, in the model: each remembers which rows came to it, and answers from that.
 
-The specification of when they fire; `triggers.py` beside this has those that are made of others.
+The specification of when they fire; `triggers.py` beside this has those that are made of others, and
+`own_triggers.py` those that users write.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from millrace import triggers
-from millrace.durations import END_OF_STREAM
+from millrace.durations import BEFORE_ALL, END_OF_STREAM
+from millrace.testing.model.values import Row
 from millrace.triggers import Trigger
+from millrace.windows import Window
 
 
 class AddedRows(NamedTuple):
@@ -24,6 +27,16 @@ class AddedRows(NamedTuple):
     """The watermark before the batch; the window's start if there was none yet."""
     is_past_end: bool
     """Whether the watermark had passed the window's end before the batch."""
+    rows: Sequence[Row] = ()
+    """The rows themselves, in order."""
+    window: Window = (0, 0)
+    known_watermark: int | None = None
+    """The watermark before the batch."""
+
+    @property
+    def time_passes(self) -> bool:
+        """Whether time moved in this batch before this moment."""
+        return False
 
 
 class BatchEnd(NamedTuple):
@@ -32,6 +45,22 @@ class BatchEnd(NamedTuple):
     watermark: int
     clock: int
     window_end: int
+    window_start: int = 0
+
+    @property
+    def time_passes(self) -> bool:
+        """Whether time moved in this batch before this moment."""
+        return True
+
+    @property
+    def window(self) -> Window:
+        """The window, for triggers that users write."""
+        return self.window_start, self.window_end
+
+    @property
+    def known_watermark(self) -> int | None:
+        """The watermark; none before the first row."""
+        return None if self.watermark == BEFORE_ALL else self.watermark
 
     @property
     def is_past_end(self) -> bool:
@@ -53,6 +82,9 @@ class TriggerRun:
     def add_rows(self, rows: AddedRows) -> None:
         """Rows came in this batch."""
 
+    def pass_time(self, moment: BatchEnd) -> None:
+        """Time has moved: timers of a user's own trigger are called."""
+
     def is_ready(self, moment: BatchEnd) -> bool:  # noqa: ARG002 - at no moment
         """Whether the window fires at the end of this batch."""
         return False
@@ -64,10 +96,9 @@ class TriggerRun:
         """
         return True
 
-    def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:
-        """The window grew, or became one with those of `others`.
-
-        `is_past_end`: the watermark has passed the new end.
+    def absorb(self, others: Sequence[TriggerRun], rows: AddedRows) -> None:
+        """The window is one that can merge: it is what it was, it grew, or became one with those of `others`.
+        `rows` are about to be added.
         """
 
     def alarms(self, window_end: int) -> Iterator[Alarm]:  # noqa: ARG002 - most wait for rows only
@@ -90,7 +121,7 @@ class AfterCountRun(TriggerRun):
         """Whether enough rows came."""
         return self.seen >= self.needed
 
-    def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:  # noqa: ARG002 - rows count alike
+    def absorb(self, others: Sequence[TriggerRun], rows: AddedRows) -> None:  # noqa: ARG002 - rows count alike
         """The rows of all windows count."""
         self.seen += sum(other.seen for other in others if isinstance(other, AfterCountRun))
 
@@ -127,7 +158,7 @@ class ClockRun(TriggerRun):
             return False
         return True
 
-    def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:  # noqa: ARG002 - the clock decides
+    def absorb(self, others: Sequence[TriggerRun], rows: AddedRows) -> None:  # noqa: ARG002 - the clock decides
         """The first row of any window is the first of all."""
         clocks = [self.first_clock, *(other.first_clock for other in others if isinstance(other, ClockRun))]
         self.first_clock = min((clock for clock in clocks if clock is not None), default=None)
@@ -166,14 +197,14 @@ class EveryEventTimeRun(TriggerRun):
         self.first_time = None
         return False
 
-    def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:
+    def absorb(self, others: Sequence[TriggerRun], rows: AddedRows) -> None:
         """The first row of any window is the first of all; the end to wait for is that of the new window."""
         times = [
             self.first_time,
             *(other.first_time for other in others if isinstance(other, EveryEventTimeRun)),
         ]
         self.first_time = min((time for time in times if time is not None), default=None)
-        self.awaits_end = not is_past_end
+        self.awaits_end = not rows.is_past_end
 
     def alarms(self, window_end: int) -> Iterator[Alarm]:
         """The next multiple, and the window's end."""

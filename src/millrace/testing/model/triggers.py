@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from millrace import triggers
+from millrace.testing.model.own_triggers import OwnTriggerRun
 from millrace.testing.model.simple_triggers import AddedRows, Alarm, BatchEnd, TriggerRun, start_simple
 from millrace.triggers import Trigger
 
@@ -30,6 +31,10 @@ class RepeatedlyRun(TriggerRun):
         """The inner trigger sees them."""
         self.inner.add_rows(rows)
 
+    def pass_time(self, moment: BatchEnd) -> None:
+        """The inner trigger sees it."""
+        self.inner.pass_time(moment)
+
     def is_ready(self, moment: BatchEnd) -> bool:
         """Whether the inner trigger is ready."""
         return self.inner.is_ready(moment)
@@ -37,14 +42,12 @@ class RepeatedlyRun(TriggerRun):
     def fire(self, moment: BatchEnd) -> bool:
         """It never finishes."""
         if self.inner.fire(moment):
-            self.inner = start(self.trigger)
+            self.inner = start(self.trigger, moment)
         return False
 
-    def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:
+    def absorb(self, others: Sequence[TriggerRun], rows: AddedRows) -> None:
         """Merges the inner triggers."""
-        self.inner.absorb(
-            [other.inner for other in others if isinstance(other, RepeatedlyRun)], is_past_end=is_past_end
-        )
+        self.inner.absorb([other.inner for other in others if isinstance(other, RepeatedlyRun)], rows)
 
     def alarms(self, window_end: int) -> Iterator[Alarm]:
         """Those of the inner trigger."""
@@ -65,6 +68,10 @@ class AtWatermarkRun(TriggerRun):
         """The run of this phase sees them."""
         self.phase.add_rows(rows)
 
+    def pass_time(self, moment: BatchEnd) -> None:
+        """The run of this phase sees it."""
+        self.phase.pass_time(moment)
+
     def is_ready(self, moment: BatchEnd) -> bool:
         """Ready at the window's end, and before and after it whenever the phase is."""
         return (not self.is_settled and moment.is_past_end) or self.phase.is_ready(moment)
@@ -74,17 +81,17 @@ class AtWatermarkRun(TriggerRun):
         if self.is_settled or not moment.is_past_end:
             self.phase.fire(moment)
             return False
-        self.is_settled, self.phase = True, start_late(self.trigger)
+        self.is_settled, self.phase = True, start_late(self.trigger, moment)
         return isinstance(self.trigger.late, triggers.Never)
 
-    def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:
+    def absorb(self, others: Sequence[TriggerRun], rows: AddedRows) -> None:
         """A window that ends after the watermark awaits its pane on time, whatever its parts have shown."""
         runs = [self, *(other for other in others if isinstance(other, AtWatermarkRun))]
-        is_settled = is_past_end and all(run.is_settled for run in runs)
+        is_settled = rows.is_past_end and all(run.is_settled for run in runs)
         phases = [run.phase for run in runs if run.is_settled == is_settled]
         self.is_settled = is_settled
-        self.phase = phases[0] if phases else start_early(self.trigger)
-        self.phase.absorb(phases[1:], is_past_end=is_past_end)
+        self.phase = phases[0] if phases else start_early(self.trigger, rows)
+        self.phase.absorb(phases[1:], rows)
 
     def alarms(self, window_end: int) -> Iterator[Alarm]:
         """The window's end, and what the phase waits for."""
@@ -104,11 +111,16 @@ class SeveralRun(TriggerRun):
         for part in self.parts:
             part.add_rows(rows)
 
-    def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:
+    def pass_time(self, moment: BatchEnd) -> None:
+        """Every part sees it."""
+        for part in self.parts:
+            part.pass_time(moment)
+
+    def absorb(self, others: Sequence[TriggerRun], rows: AddedRows) -> None:
         """Merges each part with its counterparts."""
         for place, part in enumerate(self.parts):
             counterparts = [other.parts[place] for other in others if isinstance(other, SeveralRun)]
-            part.absorb(counterparts, is_past_end=is_past_end)
+            part.absorb(counterparts, rows)
 
     def alarms(self, window_end: int) -> Iterator[Alarm]:
         """Those of all parts."""
@@ -158,6 +170,11 @@ class AllOfRun(TriggerRun):
         for part in self.running():
             part.add_rows(rows)
 
+    def pass_time(self, moment: BatchEnd) -> None:
+        """The parts that have not finished see it."""
+        for part in self.running():
+            part.pass_time(moment)
+
     def is_ready(self, moment: BatchEnd) -> bool:
         """Whether all parts are ready."""
         return all(part.is_ready(moment) for part in self.running())
@@ -167,14 +184,14 @@ class AllOfRun(TriggerRun):
         self.parts = [None if part is None or part.fire(moment) else part for part in self.parts]
         return not self.running()
 
-    def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:
+    def absorb(self, others: Sequence[TriggerRun], rows: AddedRows) -> None:
         """A part has finished in the merged window only if it has in all of them."""
         runs = [self, *(other for other in others if isinstance(other, AllOfRun))]
         for place in range(len(self.parts)):
             counterparts = [part for run in runs if (part := run.parts[place]) is not None]
             self.parts[place] = counterparts[0] if counterparts else None
             for part in counterparts[:1]:
-                part.absorb(counterparts[1:], is_past_end=is_past_end)
+                part.absorb(counterparts[1:], rows)
 
     def alarms(self, window_end: int) -> Iterator[Alarm]:
         """Those of the parts that have not finished."""
@@ -194,6 +211,10 @@ class InOrderRun(TriggerRun):
         """The current trigger sees them."""
         self.current.add_rows(rows)
 
+    def pass_time(self, moment: BatchEnd) -> None:
+        """The current trigger sees it."""
+        self.current.pass_time(moment)
+
     def is_ready(self, moment: BatchEnd) -> bool:
         """Whether the current trigger is ready."""
         return self.current.is_ready(moment)
@@ -205,46 +226,48 @@ class InOrderRun(TriggerRun):
         if self.position + 1 == len(self.triggers):
             return True
         self.position += 1
-        self.current = start(self.triggers[self.position])
+        self.current = start(self.triggers[self.position], moment)
         return False
 
-    def absorb(self, others: Sequence[TriggerRun], *, is_past_end: bool) -> None:
+    def absorb(self, others: Sequence[TriggerRun], rows: AddedRows) -> None:
         """Goes on with the furthest position, and merges the runs that reached it."""
         runs = [self, *(other for other in others if isinstance(other, InOrderRun))]
         furthest = max(run.position for run in runs)
         currents = [run.current for run in runs if run.position == furthest]
         self.position, self.current = furthest, currents[0]
-        self.current.absorb(currents[1:], is_past_end=is_past_end)
+        self.current.absorb(currents[1:], rows)
 
     def alarms(self, window_end: int) -> Iterator[Alarm]:
         """Those of the current trigger."""
         yield from self.current.alarms(window_end)
 
 
-def start(trigger: Trigger) -> TriggerRun:
-    """A trigger that begins, before any row."""
+def start(trigger: Trigger, moment: AddedRows | BatchEnd) -> TriggerRun:
+    """A trigger that begins: before `moment`'s rows are added, or at its end, when another one fires."""
     match trigger:
         case triggers.AtWatermark():
-            return AtWatermarkRun(trigger, start_early(trigger))
+            return AtWatermarkRun(trigger, start_early(trigger, moment))
         case triggers.Repeatedly(trigger=inner):
-            return RepeatedlyRun(inner, start(inner))
+            return RepeatedlyRun(inner, start(inner, moment))
         case triggers.AnyOf(triggers=parts):
-            return AnyOfRun([start(part) for part in parts])
+            return AnyOfRun([start(part, moment) for part in parts])
         case triggers.AllOf(triggers=parts):
-            return AllOfRun([start(part) for part in parts])
+            return AllOfRun([start(part, moment) for part in parts])
         case triggers.InOrder(triggers=parts):
-            return InOrderRun(parts, start(parts[0]))
+            return InOrderRun(parts, start(parts[0], moment))
         case triggers.Until(trigger=main, last=last):
-            return UntilRun([start(main), start(last)])
+            return UntilRun([start(main, moment), start(last, moment)])
+        case triggers.TriggerFn():
+            return OwnTriggerRun.start(trigger, moment)
         case _:
             return start_simple(trigger)
 
 
-def start_early(trigger: triggers.AtWatermark) -> TriggerRun:
+def start_early(trigger: triggers.AtWatermark, moment: AddedRows | BatchEnd) -> TriggerRun:
     """What fires before the pane on time."""
-    return start(triggers.Never() if trigger.early is None else triggers.Repeatedly(trigger.early))
+    return start(triggers.Never() if trigger.early is None else triggers.Repeatedly(trigger.early), moment)
 
 
-def start_late(trigger: triggers.AtWatermark) -> TriggerRun:
+def start_late(trigger: triggers.AtWatermark, moment: AddedRows | BatchEnd) -> TriggerRun:
     """What fires after it: without `late`, every batch that brings rows."""
-    return start(triggers.Repeatedly(trigger.late or triggers.AfterCount(1)))
+    return start(triggers.Repeatedly(trigger.late or triggers.AfterCount(1)), moment)

@@ -28,8 +28,8 @@ class OpenWindow:
     """The rows that no pane has shown yet."""
     new_times: list[int] = field(default_factory=list)
     """The event times of the new rows that were not late."""
-    arrived: int = 0
-    """How many came in this batch."""
+    arrived: list[Change] = field(default_factory=list)
+    """Those that came in this batch."""
     trigger_runs: list[TriggerRun] = field(default_factory=list)
     """The run of the trigger; after a merge those of all merged windows, until `update_triggers`."""
     is_closed: bool = False
@@ -88,7 +88,7 @@ class ModelWindows:
             for window, state in windows.items():
                 if not state.is_closed:
                     self.check_trigger(key, window, state, clocks, outcome)
-                state.arrived = 0
+                state.arrived = []
             self.open_windows[key] = {
                 w: state for w, state in windows.items() if clocks.time < w[1] + self.windowing.lateness
             }
@@ -167,7 +167,7 @@ class ModelWindows:
         change = Change(panes.ADD, arrival.row, arrival.row_order)
         merged_window.rows.append(change)
         merged_window.new_rows.append(change)
-        merged_window.arrived += 1
+        merged_window.arrived.append(change)
         if arrival.row["event_time"] >= arrival.watermark:
             merged_window.new_times.append(arrival.row["event_time"])
         self.open_windows[key][window] = merged_window
@@ -188,26 +188,46 @@ class ModelWindows:
 
     def update_triggers(self, now: int) -> None:
         """Merges the triggers of merged windows, then counts the batch's rows."""
-        time = self.clocks.time
         for windows in self.open_windows.values():
             for window, open_window in windows.items():
                 if not open_window.arrived:
                     continue
-                is_past_end = time >= window[1]
-                first, *others = open_window.trigger_runs or [triggers.start(self.windowing.trigger)]
-                if self.windowing.window.merging:
-                    first.absorb(others, is_past_end=is_past_end)
-                event_time = int(time) if time > -math.inf else window_start(window, open_window)
-                first.add_rows(AddedRows(open_window.arrived, now, event_time, is_past_end))
+                rows = self.added_rows(window, open_window, now)
+                if self.windowing.window.merging and open_window.trigger_runs:
+                    first, *others = open_window.trigger_runs
+                    first.absorb(others, rows)
+                else:
+                    [first] = open_window.trigger_runs or [triggers.start(self.windowing.trigger, rows)]
+                first.add_rows(rows)
                 open_window.trigger_runs = [first]
+
+    def added_rows(self, window: Window, open_window: OpenWindow, now: int) -> AddedRows:
+        """What a batch brought to a window, as its trigger sees it."""
+        time = self.clocks.time
+        return AddedRows(
+            len(open_window.arrived),
+            now,
+            int(time) if time > -math.inf else window_start(window, open_window),
+            time >= window[1],
+            [
+                change.row
+                for change in sorted(
+                    open_window.arrived, key=lambda change: (change.row["event_time"], change.row_order)
+                )
+            ],
+            window,
+            int(time) if time > -math.inf else None,
+        )
 
     def check_trigger(
         self, key: Key, window: Window, open_window: OpenWindow, clocks: ModelClocks, outcome: OperatorOutcome
     ) -> None:
         """Emits a pane if the window fires, or if it closes and a last one is due."""
         [trigger] = open_window.trigger_runs
-        moment = BatchEnd(int(max(clocks.time, BEFORE_ALL)), clocks.clock, window[1])
-        is_asked = open_window.arrived > 0 or has_come_due(trigger, window, clocks)
+        moment = BatchEnd(int(max(clocks.time, BEFORE_ALL)), clocks.clock, window[1], window[0])
+        is_asked = bool(open_window.arrived) or has_come_due(trigger, window, clocks)
+        if is_asked:
+            trigger.pass_time(moment)
         is_firing = is_asked and trigger.is_ready(moment)
         is_expiring = clocks.time >= window[1] + self.windowing.lateness
         timing = "early" if clocks.time < window[1] else "on_time" if clocks.old_time < window[1] else "late"
@@ -302,7 +322,7 @@ def window_start(window: Window, open_window: OpenWindow) -> int:
     """Where a window begins; the global one, with the first row of this batch."""
     if window != FOREVER:
         return window[0]
-    times: list[int] = [change.row["event_time"] for change in open_window.new_rows[-open_window.arrived :]]
+    times: list[int] = [change.row["event_time"] for change in open_window.arrived]
     return min(times)
 
 

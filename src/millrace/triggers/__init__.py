@@ -2,7 +2,8 @@
 
 A trigger is evaluated once per batch and window, after the rows of the batch are added and the watermark has
 advanced. Some triggers finish when they fire. A window whose trigger has finished is closed: later rows for
-it are refused. Triggers compose without limit.
+it are refused. Triggers compose without limit. Those of a user's own
+are in `own.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from millrace.timestamps import TimeDomain
 from millrace.values.calls import explain_errors, explain_errors_of, require_choice
 
 __all__ = [
+    "CONTINUE",
+    "FINISH",
+    "FIRE",
     "Trigger",
+    "TriggerContext",
+    "TriggerFn",
+    "TriggerResult",
     "after_count",
     "after_delay",
     "all_of",
@@ -58,7 +65,7 @@ class Trigger:
 
     def __str__(self) -> str:
         """As users write it."""
-        values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]  # every subclass is a dataclass
+        values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]  # those below are dataclasses
         return f"{_FUNCTION_NAMES[type(self)]}({', '.join(_format_value(value) for value in values)})"
 
 
@@ -316,6 +323,11 @@ def walk(trigger: Trigger) -> Iterator[Trigger]:
         yield from walk(inner)
 
 
+def has_own_trigger(trigger: Trigger) -> bool:
+    """Whether one of a user's own is part of it, whose code is called for each row."""
+    return any(isinstance(inner, TriggerFn) for inner in walk(trigger))
+
+
 def check_trigger(trigger: Any, name: str) -> Trigger:
     """The trigger; refuses unknown types of triggers in it, which would never fire."""
     if isinstance(trigger, type) and issubclass(trigger, Trigger):
@@ -329,11 +341,12 @@ def check_trigger(trigger: Any, name: str) -> Trigger:
             "triggers.after_count(100)"
         )
     for inner in walk(trigger):
-        if type(inner) not in _TRIGGER_TYPES:
+        if isinstance(inner, TriggerFn):
+            check_trigger_fn(inner)
+        elif type(inner) not in _TRIGGER_TYPES:
             raise DefinitionError(
-                f"{name}: {type(inner).__name__} is a trigger of your own, which would never fire; combine "
-                "those of millrace.triggers, such as triggers.any_of(triggers.after_count(100), "
-                "triggers.every('1s'))"
+                f"{name}: {type(inner).__name__} is a trigger of your own, which would never fire; make it a "
+                "subclass of triggers.TriggerFn, whose methods are called for rows and timers"
             )
     return trigger
 
@@ -366,6 +379,15 @@ _FUNCTION_NAMES = {
     AtEnd: "at_end",
 }
 
+from millrace.triggers.own import (  # noqa: E402 - its classes are made of the one above
+    CONTINUE,
+    FINISH,
+    FIRE,
+    TriggerContext,
+    TriggerFn,
+    TriggerResult,
+    check_trigger_fn,
+)
 
 explain_errors_of(
     globals(),
