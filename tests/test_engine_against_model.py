@@ -153,7 +153,8 @@ def check_kinds(data: st.DataObject) -> None:
     check_every_batch(data, anyhow=True)
 
 
-def hold_batch(engine: OnEngine, model: OnModel, batch: Batch) -> None:
+def hold_batch(engine: OnEngine, model: OnModel, batch: Batch) -> BatchResult:
+    """One batch on both, compared; what came of it."""
     if batch.restart:
         engine.restart()
     ours, theirs = (
@@ -165,6 +166,7 @@ def hold_batch(engine: OnEngine, model: OnModel, batch: Batch) -> None:
     assert {
         name: low for name, low in engine.watermarks.items() if name in model.watermarks
     } == model.watermarks
+    return ours
 
 
 def check_every_cut(data: st.DataObject) -> None:

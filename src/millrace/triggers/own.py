@@ -212,7 +212,7 @@ def start_own(
     kept = OwnTriggerState()
     if _overrides(trigger, "on_start"):
         ctx = TriggerContext(trigger, kept, window, times, time_passes=time_passes)
-        _call(trigger, kept, ctx, lambda: _no_answer(trigger.on_start(ctx)))
+        _call(trigger, kept, ctx, lambda: trigger.on_start(ctx), answers=False)
     return kept
 
 
@@ -269,17 +269,17 @@ def note_fired(
         return True
     kept.result = CONTINUE
     ctx = TriggerContext(trigger, kept, window, times, time_passes=True)
-    _call(trigger, kept, ctx, lambda: _no_answer(trigger.on_fire(ctx)))
+    _call(trigger, kept, ctx, lambda: trigger.on_fire(ctx), answers=False)
     return False
 
 
-def _no_answer(_: None) -> TriggerResult:
-    """What a method that answers nothing comes to."""
-    return CONTINUE
-
-
 def _call(
-    trigger: TriggerFn, kept: OwnTriggerState, ctx: TriggerContext, call: Callable[[], TriggerResult]
+    trigger: TriggerFn,
+    kept: OwnTriggerState,
+    ctx: TriggerContext,
+    call: Callable[[], object],
+    *,
+    answers: bool = True,
 ) -> None:
     """A call of the user's code, during which its state is that of `ctx`. Of its answers the strongest stands
     until the window fires.
@@ -293,6 +293,8 @@ def _call(
     finally:
         object.__delattr__(trigger, "context")
         ctx.handed_out.clear()
+    if not answers:
+        return
     if not isinstance(result, TriggerResult):
         raise DefinitionError(
             f"{type(trigger).__name__} answered {result!r}; return triggers.CONTINUE, triggers.FIRE or "

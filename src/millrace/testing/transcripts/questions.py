@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from millrace import triggers, watermarks, windows
+from millrace.testing.transcripts.own_triggers import parse_own_trigger
 from millrace.testing.transcripts.words import (
     TranscriptError,
     check_keys,
@@ -123,11 +124,13 @@ def parse_trigger(value: Any) -> Trigger:
     if not isinstance(value, dict) or len(value) != 1:
         raise TranscriptError(
             f"`trigger: {to_text(value)}` is unknown; use "
-            f"{', '.join((*_SIMPLE_TRIGGERS, *_NUMERIC_TRIGGERS, 'repeat', *_COMPOSITE_TRIGGERS))}"
+            f"{', '.join((*_SIMPLE_TRIGGERS, *_NUMERIC_TRIGGERS, 'repeat', 'own', *_COMPOSITE_TRIGGERS))}"
         )
     [(kind, inner)] = value.items()
     if kind == "watermark":
         return _parse_at_watermark(inner)
+    if kind == "own":
+        return parse_own_trigger(inner)
     if kind == "repeat":
         return triggers.repeatedly(parse_trigger(inner))
     if kind in _NUMERIC_TRIGGERS:
@@ -135,7 +138,7 @@ def parse_trigger(value: Any) -> Trigger:
     if kind not in _COMPOSITE_TRIGGERS:
         raise TranscriptError(
             f"`trigger: {to_text(value)}` is unknown; use "
-            f"{', '.join((*_SIMPLE_TRIGGERS, *_NUMERIC_TRIGGERS, 'repeat', *_COMPOSITE_TRIGGERS))}"
+            f"{', '.join((*_SIMPLE_TRIGGERS, *_NUMERIC_TRIGGERS, 'repeat', 'own', *_COMPOSITE_TRIGGERS))}"
         )
     if not isinstance(inner, list) or not inner or (kind == "or_finally" and len(inner) != 2):
         raise TranscriptError(
