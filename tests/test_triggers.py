@@ -187,3 +187,17 @@ def test_a_session_that_grows_is_withdrawn_at_once_and_counts_its_panes_anew(on:
         (0, 10, 1, 1, "late", "-"),
         (0, 18, 3, 0, "on_time", "+"),
     ]
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_without_a_watermark_multiples_are_counted_from_the_first_row_that_is_new(on: testing.On) -> None:
+    trigger = triggers.in_order(triggers.after_count(1), triggers.every(10, time="event"))
+    rows = mr.read(ROWS).window(windows.global_window(), trigger=trigger)
+    script = testing.Script(mr.Job("sums", rows.group_by("key").sum("value", name="sum").write(SUMS)), on=on)
+    for at in (1, 13):
+        script.events({"key": "k", "value": at, "event_time": at})
+    assert [row["sum"] for row in script.panes()] == [1]
+    script.watermark(19)
+    assert script.panes() == []
+    script.watermark(20)
+    assert [row["sum"] for row in script.panes()] == [14]

@@ -114,9 +114,8 @@ class WindowsOperator:
     @cached_property
     def trigger_columns(self) -> TriggerColumns:
         """The trigger."""
-        row_columns = tuple(self.operator.node.inputs[0].schema)
-        windowing = self.operator.aggregation.windowing
-        return TriggerColumns(windowing.trigger, tuple(self.shape.group_columns), row_columns)
+        row_columns, group = tuple(self.operator.node.inputs[0].schema), tuple(self.shape.group_columns)
+        return TriggerColumns(self.operator.aggregation.windowing.trigger, group, row_columns)
 
     @cached_property
     def window_panes(self) -> WindowPanes:
@@ -351,7 +350,7 @@ class WindowsOperator:
             how="diagonal",
         )
         cells = self._merge_cells(all_cells)
-        start = pl.when(pl.col(START) == FOREVER[0]).then(pl.col(FIRST_TIME)).otherwise(pl.col(START))
+        start = pl.when(pl.col(START) == FOREVER[0]).then(pl.col(BASE_TIME)).otherwise(pl.col(START))
         has_watermark = times.lateness_time != BEFORE_ALL or not self._needs_window_start
         base = pl.lit(times.lateness_time, pl.Int64) if has_watermark else start
         cells = cells.with_columns(
@@ -375,6 +374,7 @@ class WindowsOperator:
             state,
             sums,
             pl.col(LOWEST_TIME, FIRST_TIME).min(),
+            pl.col(FIRST_TIME).filter(pl.col(TRIGGER_STATE).is_null()).min().alias(BASE_TIME),
             pl.col(HIGHEST_TIME).max(),
             pl.col(SHOWN_VALUES).explode(empty_as_null=False),
         ]
