@@ -223,7 +223,7 @@ def first_panes(
     """
     rows = draw(source(unit, steady))
     if not steady and (anyhow or draw(st.booleans())):
-        return draw(aggregated(draw(windowed_anyhow(rows, unit, not last)), kinds, 0, last))
+        return draw(aggregated(draw(windowed_anyhow(rows, unit, not last, evicts=True)), kinds, 0, last))
     if last or draw(st.integers(0, 3)):
         rows = draw(stateless(rows, kinds, 0))
         return draw(aggregated(draw(windowed(rows, unit, steady)), kinds, 0, last))

@@ -16,6 +16,7 @@ VOCABULARY = {
     "aggregates",
     "durations",
     "errors",
+    "evictors",
     "frames",
     "geo",
     "graph",

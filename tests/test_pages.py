@@ -111,6 +111,7 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 
 MODULES = (
     "aggregates",
+    "evictors",
     "frames",
     "patterns",
     "processors",

@@ -20,6 +20,7 @@ def test_the_package_exports_these_names_and_no_others() -> None:
         "__version__",
         "aggregates",
         "backfill",
+        "evictors",
         "feed_back",
         "frames",
         "from_dataframe",

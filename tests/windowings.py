@@ -6,7 +6,8 @@ from functools import lru_cache
 import polars as pl
 from hypothesis import strategies as st
 
-from millrace import triggers, windows
+from millrace import evictors, triggers, windows
+from millrace.evictors import Evictor
 from millrace.graph.build.aggregate import takes_panes
 from millrace.stream import Stream
 from millrace.triggers import Trigger
@@ -121,9 +122,11 @@ def _any_trigger_or_repeatedly(unit: int) -> st.SearchStrategy[Trigger]:
 
 
 @st.composite
-def windowed_anyhow(draw: st.DrawFn, stream: Stream, unit: int, chained: bool) -> Stream:
+def windowed_anyhow(
+    draw: st.DrawFn, stream: Stream, unit: int, chained: bool, *, evicts: bool = False
+) -> Stream:
     """Windows, triggers and accumulation of all kinds, for a first aggregation; `chained`:
-    others follow in the same window.
+    others follow in the same window; `evicts`: now and then rows are left out.
     """
     accumulations = (
         ["accumulating", "retracting"] if chained else ["accumulating", "discarding", "retracting"]
@@ -139,6 +142,32 @@ def windowed_anyhow(draw: st.DrawFn, stream: Stream, unit: int, chained: bool) -
         on_time=draw(st.sampled_from(["always", "if_new"])),
         closing=draw(st.sampled_from(["none", "if_new", "always"])),
         time="end" if chained else draw(st.sampled_from(["end", "earliest", "latest"])),
+        evict=draw(any_evictor(unit)) if evicts and not draw(st.integers(0, 2)) else None,
+    )
+
+
+def keep_above_mean(rows: pl.DataFrame) -> pl.Series:
+    """Null is not above anything."""
+    return rows.select(pl.col("v") >= pl.col("v").mean())["v"]
+
+
+def keep_one_per_group(rows: pl.DataFrame) -> pl.DataFrame:
+    """The first row of each `g`, the latest group first."""
+    return rows.unique("g", keep="first", maintain_order=True).reverse()
+
+
+def keep_nothing(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.clear()
+
+
+def any_evictor(unit: int) -> st.SearchStrategy[Evictor]:
+    """Evictors of every kind, for readings."""
+    return st.one_of(
+        st.integers(1, 4).map(evictors.last),
+        st.integers(1, 9).map(lambda n: evictors.within(n * unit)),
+        st.integers(0, 3).map(lambda n: evictors.delta("v", n)),
+        st.sampled_from([0, 0.75, 1e15]).map(lambda n: evictors.delta("x", n)),
+        st.sampled_from([evictors.custom(fn) for fn in (keep_above_mean, keep_one_per_group, keep_nothing)]),
     )
 
 

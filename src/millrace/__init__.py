@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millrace import aggregates, frames, patterns, state, testing, triggers, watermarks, windows
+    from millrace import aggregates, evictors, frames, patterns, state, testing, triggers, watermarks, windows
     from millrace.graph.build.feedback import feed_back
     from millrace.graph.build.table import Table, table
     from millrace.keyed import Keyed
@@ -33,6 +33,7 @@ __all__ = [
     "__version__",
     "aggregates",
     "backfill",
+    "evictors",
     "feed_back",
     "frames",
     "from_dataframe",

@@ -13,6 +13,7 @@ from millrace import graph, lookups, panes
 from millrace.aggregates import Aggregate, Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
+from millrace.evictors import Evictor
 from millrace.graph.build import match, stateless
 from millrace.graph.build.aggregate import (
     check_lookup_last,
@@ -178,6 +179,7 @@ class Stream(AggregationMethods):
         on_time: panes.OnTime = "always",
         closing: panes.Closing = "if_new",
         time: panes.PaneTime = "end",
+        evict: Evictor | None = None,
     ) -> Stream:
         """Sets where, when and how results are computed, for all aggregations that follow, until it is set
         again.
@@ -185,11 +187,13 @@ class Stream(AggregationMethods):
         `lateness`: how long after its end a window accepts rows. `accumulation`: what a later pane holds.
         `on_time="if_new"` leaves out the pane on time where nothing is new since an early one. `closing`:
         whether a last pane is shown when the window is dropped; by default if it has rows that no pane has
-        shown. `time`: the event time of panes; for later aggregations in the window, its end.
+        shown. `time`: the event time of panes; for later aggregations in the window, its end. `evict`: which
+        rows the first aggregation leaves out of a pane.
         """
         firing = at_watermark() if trigger is None else checked_trigger(trigger, "trigger")
         return replace(
-            self, windowing=make_windowing(window, firing, lateness, accumulation, on_time, closing, time)
+            self,
+            windowing=make_windowing(window, firing, lateness, accumulation, on_time, closing, time, evict),
         )
 
     def group_by(self, *columns: Any, **named: Any) -> Keyed:

@@ -324,7 +324,7 @@ def delta(column: str, threshold: float, *, every: float | None = None) -> Delta
     a window has the rows that differ by at most `threshold` from the newest.
     """
     for name, value in (("threshold", threshold), ("every", threshold if every is None else every)):
-        if not _is_difference(value):
+        if not is_difference(value):
             raise DefinitionError(f"{name}={value!r} is not a difference; use a number from 0 on")
     return Delta(column, threshold, every)
 
@@ -352,7 +352,8 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def _is_difference(value: Any) -> bool:
+def is_difference(value: Any) -> bool:
+    """Whether it is a number from 0 on."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 

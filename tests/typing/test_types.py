@@ -11,7 +11,7 @@ import millrace as mr
 
 PROGRAM = Path(__file__).with_name("user_program.py")
 STRICT = ("--strict", "--disallow-any-expr", "--python-version", "3.11")
-VOCABULARIES = ("aggregates", "patterns", "state", "triggers", "watermarks", "windows")
+VOCABULARIES = ("aggregates", "evictors", "patterns", "state", "triggers", "watermarks", "windows")
 
 
 def check_types(program: Path, folder: Path) -> str:

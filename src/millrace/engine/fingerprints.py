@@ -118,7 +118,7 @@ def find_adaptation(stored: str | None, operator: Operator) -> Adaptation:
     if old["kind"] != node.kind:
         return Adaptation()
     lateness, trigger = _changed_timing(old["windowing"], node.windowing)
-    added = _added_aggregates(old["aggregates"], node) if operator.over_rows else ()
+    added = _added_aggregates(old["aggregates"], node) if operator.over_rows and node.evict is None else ()
     return Adaptation(lateness, added, trigger)
 
 

@@ -270,7 +270,7 @@ def _is_safe(delivery: _Delivery, windowing: graph.Windowing) -> pl.Expr:
 
 def _needed_columns(operator: Operator) -> list[str]:
     node = operator.aggregation
-    inputs = list(node.inputs[0].schema) if node.takes_whole_rows else partials_of(node).input_columns
+    inputs = [*(node.row_schema if node.takes_whole_rows else ()), *partials_of(node).input_columns]
     internal = (ROW_TIME, SOURCE, OFFSET, PARTITION, CLOCK, IS_FUTURE, WINDOW_INPUT)
     return list(dict.fromkeys([*operator.node.keys, *inputs, *internal]))
 

@@ -15,12 +15,14 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from millrace import aggregates as a
+from millrace import evictors as e
 from millrace import triggers as t
 from millrace import watermarks as m
 from millrace import windows as w
 from millrace.aggregates import Reduction
 from millrace.aggregates.sketches import DistinctSketch, FrequentSketch, QuantilesSketch
 from millrace.errors import DefinitionError
+from millrace.evictors import Evictor
 from millrace.patterns import Pattern, RowPattern
 from millrace.patterns.conditions import Condition
 from millrace.patterns.parts import PatternPart
@@ -94,6 +96,21 @@ def identify_trigger(trigger: Trigger) -> Identity:  # noqa: C901 - a table, one
 
 def _identify_part(trigger: Trigger | None) -> Identity | None:
     return None if trigger is None else identify_trigger(trigger)
+
+
+def identify_evictor(evictor: Evictor) -> Identity:
+    """Which rows of a window count."""
+    match evictor:
+        case e.Last(rows=rows):
+            return {"kind": "last", "rows": rows}
+        case e.Within(span=span):
+            return {"kind": "within", "span": span}
+        case e.Delta(column=column, threshold=threshold):
+            return {"kind": "delta", "column": column, "threshold": threshold}
+        case e.Custom(name=name):
+            return {"kind": "custom", "function": name}
+        case _:
+            raise DefinitionError(f"{evictor} is not an evictor of millrace.evictors; use one of those")
 
 
 def identify_watermark(watermark: Watermark) -> Identity:

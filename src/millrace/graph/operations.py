@@ -11,18 +11,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import polars as pl
+
 from millrace import durations, panes
 from millrace.aggregates import Reduction
+from millrace.evictors import Evictor
 from millrace.graph.identity import (
     Identity,
     identify_aggregate,
+    identify_evictor,
     identify_fields,
     identify_trigger,
     identify_window,
 )
-from millrace.graph.nodes import Description, Node
+from millrace.graph.nodes import Arguments, Description, Node
 from millrace.triggers import AtWatermark, Trigger, has_own_trigger
-from millrace.values.columns import ALL_ROWS
+from millrace.values.columns import ALL_ROWS, ARGUMENT_PREFIX
 from millrace.windows import (
     Counted,
     Ordered,
@@ -48,9 +52,12 @@ class Windowing:
     on_time: panes.OnTime = "always"
     closing: panes.Closing = "none"
     time: panes.PaneTime = "end"
+    evict: Evictor | None = None
+    """What leaves rows out of panes; of the first aggregation alone, as others take panes."""
 
     def identity(self) -> Identity:
         """The window, the trigger, and how panes refine each other."""
+        evict = {} if self.evict is None else {"evict": identify_evictor(self.evict)}
         return {
             "window": identify_window(self.window),
             "trigger": identify_trigger(self.trigger),
@@ -59,6 +66,7 @@ class Windowing:
             "on_time": self.on_time,
             "closing": self.closing,
             "time": self.time,
+            **evict,
         }
 
     @property
@@ -108,7 +116,7 @@ class Windowing:
         )
         is_default_output = (
             self.accumulation != "discarding" and self.closing != "always" and self.time == "end"
-        )
+        ) and self.evict is None
         return (
             self.window
             if is_plain_trigger and is_default_output and isinstance(self.window, Sliding)
@@ -125,6 +133,8 @@ class Windowing:
             yield "a last pane when the window is dropped"
         if self.time != "end":
             yield f"at the time of the {self.time} new row"
+        if self.evict is not None:
+            yield f"of the rows that evictors.{self.evict} keeps"
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +267,31 @@ class Aggregation(Operation):
     @property
     def takes_whole_rows(self) -> bool:
         """Whether a user's code is given rows with all their columns."""
-        return has_own_trigger(self.windowing.trigger)
+        return has_own_trigger(self.windowing.trigger) or (
+            self.evict is not None and self.evict.columns is None
+        )
+
+    @property
+    def row_schema(self) -> pl.Schema:
+        """The columns of rows, as a user's code is given them."""
+        columns = self.inputs[0].schema.items()
+        return pl.Schema(
+            {
+                name: dtype
+                for name, dtype in columns
+                if name != ALL_ROWS and not name.startswith(ARGUMENT_PREFIX)
+            }
+        )
+
+    def add_arguments(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows as a user's code has left them, with the columns that aggregates of expressions read."""
+        step = self.inputs[0]
+        return step.apply(rows) if isinstance(step, Arguments) else rows
+
+    @property
+    def evict(self) -> Evictor | None:
+        """What leaves rows out of panes."""
+        return self.windowing.evict if self.over_rows else None
 
     @property
     def lateness(self) -> int:
@@ -291,7 +325,9 @@ class Aggregation(Operation):
         """Keys, and what the aggregates read; all where windows or a user's code ask the rows."""
         if isinstance(self.windowing.assigner, Ordered | Unaligned) or self.takes_whole_rows:
             return None
-        return frozenset(self.keys).union(*(one.input_columns() for one in self.aggregates.values()))
+        evicted_by = () if self.evict is None else self.evict.columns or ()
+        reads = (one.input_columns() for one in self.aggregates.values())
+        return frozenset(self.keys).union(evicted_by, *reads)
 
     def _answers(self) -> Iterator[tuple[str, str]]:
         windowing = self.windowing

@@ -244,12 +244,15 @@ class OrderedWindowsOperator:
             pl.col(PANE_INDEX).first(),
         ]
         merged = self.partials.from_rows(full, group=(WINDOW_NUMBER,), extra=extra)
-        shown = merged.with_columns(
-            *self.partials.result_exprs,
-            (pl.col(END) - 1).alias("event_time"),
-            pl.col(START).alias("window_start"),
-            pl.col(END).alias("window_end"),
-            *panes.shown_once(),
-            pl.col(WINDOW_NUMBER).alias(PAIR),
-        ).with_columns(pl.col(PANE_INDEX).alias("index"), pl.col(PANE_INDEX).alias("settled_index"))
+        shown = (
+            self.partials.add_results(merged)
+            .with_columns(
+                (pl.col(END) - 1).alias("event_time"),
+                pl.col(START).alias("window_start"),
+                pl.col(END).alias("window_end"),
+                *panes.shown_once(),
+                pl.col(WINDOW_NUMBER).alias(PAIR),
+            )
+            .with_columns(pl.col(PANE_INDEX).alias("index"), pl.col(PANE_INDEX).alias("settled_index"))
+        )
         return shown.select(*self.node.schema, PAIR)

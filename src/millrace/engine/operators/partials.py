@@ -148,10 +148,9 @@ class Partials:
         ]
         return pl.DataFrame(rows)
 
-    @cached_property
-    def result_exprs(self) -> list[pl.Expr]:
-        """The answers, read off partials."""
-        return self._result_exprs
+    def add_results(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Partials with the answers beside them."""
+        return partials.with_columns(self._result_exprs)
 
     def results(
         self, partials: pl.DataFrame | pl.LazyFrame, *, group: Sequence[str] = (END,)
@@ -179,4 +178,6 @@ def _is_in_read_order(rows: pl.DataFrame) -> bool:
 @lru_cache(maxsize=1024)
 def partials_of(node: graph.Aggregation) -> Partials:
     """The partials of a node, made once."""
-    return Partials(node)
+    from millrace.engine.operators.evictors import EvictedPartials  # it is made of these
+
+    return Partials(node) if node.evict is None else EvictedPartials(node)

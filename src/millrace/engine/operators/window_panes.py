@@ -129,8 +129,8 @@ class WindowPanes:
             .otherwise(pl.col(SETTLED_COUNT) - pl.col(SETTLED_BEFORE))
             .alias("settled_index"),
             (pl.col(IS_CLOSED) | pl.col(EXPIRES)).alias("final"),
-            *self.partials.result_exprs,
-        ).with_columns(added_masks)
+        )
+        cells = self.partials.add_results(cells).with_columns(added_masks)
         shown_value = pl.col(SHOWN_VALUES).list.first()
         equal = [
             shown_value.struct.field(name).eq_missing(pl.col(name))
@@ -234,7 +234,7 @@ class WindowPanes:
             pl.when(pl.col(NEW_ROWS) > 0).then(pl.col(f"~{c}")).otherwise(pl.lit(nothing[c])).alias(c)
             for c in columns
         )
-        return kept.with_columns(self.partials.result_exprs)
+        return self.partials.add_results(kept)
 
     def _advance_cells(self, cells: pl.DataFrame) -> pl.DataFrame:
         """Cells once their panes were shown."""

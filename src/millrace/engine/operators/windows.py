@@ -114,7 +114,7 @@ class WindowsOperator:
     @cached_property
     def trigger_columns(self) -> TriggerColumns:
         """The trigger."""
-        row_columns, group = tuple(self.operator.node.inputs[0].schema), tuple(self.shape.group_columns)
+        row_columns, group = tuple(self.operator.aggregation.row_schema), tuple(self.shape.group_columns)
         return TriggerColumns(self.operator.aggregation.windowing.trigger, group, row_columns)
 
     @cached_property

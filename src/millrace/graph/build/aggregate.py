@@ -13,7 +13,9 @@ from millrace import durations, graph, panes
 from millrace.aggregates import ORDER, Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
+from millrace.evictors import Evictor
 from millrace.graph.build.arguments import bind_arguments, columns_of
+from millrace.graph.identity import identify_evictor
 from millrace.topics import SYSTEM_COLUMNS
 from millrace.triggers import Trigger, TriggerFn, walk
 from millrace.values import expressions
@@ -121,6 +123,7 @@ def _check_windowing(source: graph.Node, windowing: graph.Windowing, *, over_row
     """Refuses windows that the rows cannot be put into, and those that panes cannot."""
     if over_rows:
         _check_columns(windowing, source.schema)
+        _check_evicted_by(windowing.evict, source.schema)
         return
     if windowing.accumulation == "discarding":
         raise DefinitionError(
@@ -139,8 +142,9 @@ def _check_windowing(source: graph.Node, windowing: graph.Windowing, *, over_row
         )
     if upstream_windowing is not windowing and windowing.sliced_window is None:
         raise DefinitionError(
-            f"panes that may still be refined are put into {windowing.window} by {windowing.trigger}, which "
-            "is possible only for rows; say .final() before it, for the values that hold in the end, use "
+            f"panes that may still be refined are put into {windowing.window} by {windowing.trigger}"
+            f"{'' if windowing.evict is None else ' with evict='}, which is possible only for rows; say "
+            ".final() before it, for the values that hold in the end, use "
             "windows.fixed() or sliding() with at_watermark(), where late=never() needs lateness=0, or leave "
             "out the second window()"
         )
@@ -234,6 +238,7 @@ def make_windowing(
     on_time: panes.OnTime,
     closing: panes.Closing,
     time: panes.PaneTime,
+    evict: Evictor | None,
 ) -> graph.Windowing:
     """Where, when and how; refuses what is not a window, a trigger or one of the choices."""
     if not isinstance(window, WindowFn):
@@ -245,7 +250,8 @@ def make_windowing(
     require_choice("closing", closing, get_args(panes.Closing))
     require_choice("time", time, get_args(panes.PaneTime))
     lateness_ms = durations.parse_non_negative(lateness, name="lateness")
-    windowing = graph.Windowing(window, trigger, lateness_ms, accumulation, on_time, closing, time)
+    _check_evictor(evict)
+    windowing = graph.Windowing(window, trigger, lateness_ms, accumulation, on_time, closing, time, evict)
     _check_own_triggers(windowing)
     if windowing.is_ordered and windowing not in [
         graph.Windowing(window, accumulation=accumulation, closing=default_closing)
@@ -253,9 +259,30 @@ def make_windowing(
     ]:
         raise DefinitionError(
             f"window({window}) cuts windows by the rows themselves, each shown once when it is full; "
-            "leave out trigger, lateness, on_time, closing and time"
+            "leave out trigger, lateness, on_time, closing, time and evict"
         )
     return windowing
+
+
+def _check_evictor(evict: object) -> None:
+    """Refuses what is not an evictor."""
+    if evict is not None and not isinstance(evict, Evictor):
+        raise DefinitionError(
+            f"evict={evict!r} is not an evictor; use one of millrace.evictors, such as evictors.last(10)"
+        )
+    if evict is not None:
+        identify_evictor(evict)
+
+
+def _check_evicted_by(evict: Evictor | None, schema: pl.Schema) -> None:
+    """Refuses a column that rows do not have, or that is not a number."""
+    for column in () if evict is None else evict.columns or ():
+        if column not in schema:
+            raise DefinitionError(
+                f"evict={evict}: there is no column {column!r}; there are {', '.join(schema)}"
+            )
+        if not schema[column].is_numeric():
+            raise DefinitionError(f"evict={evict} needs numbers, but {column!r} is {schema[column]}")
 
 
 def _check_own_triggers(windowing: graph.Windowing) -> None:

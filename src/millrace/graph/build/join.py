@@ -286,7 +286,13 @@ def _collect_sides(
 ) -> graph.Aggregation:
     """Both sides as one stream, collected by key."""
     node = union_sides(left, right, names, with_presence=with_presence)
-    return build_aggregation(node, left.keys, {name: aggregates.collect(name) for name in names}, windowing)
+    sides = build_aggregation(node, left.keys, {name: aggregates.collect(name) for name in names}, windowing)
+    if sides.evict is not None:
+        raise DefinitionError(
+            f"evict={sides.evict} would take the rows of both sides for those of one stream; leave it out of "
+            "the window of a join, and aggregate with it before or after"
+        )
+    return sides
 
 
 def union_sides(

@@ -13,6 +13,7 @@ import polars as pl
 from millrace import graph, panes
 from millrace.durations import BEFORE_ALL
 from millrace.testing.model import triggers
+from millrace.testing.model.evictors import keep_rows
 from millrace.testing.model.outcome import ArrivedRow, Change, ComputeValues, Key, OperatorOutcome
 from millrace.testing.model.simple_triggers import AddedRows, BatchEnd, TriggerRun
 from millrace.testing.model.values import Row, to_canonical
@@ -210,7 +211,7 @@ class ModelWindows:
             int(time) if time > -math.inf else window_start(window, open_window),
             time >= window[1],
             [
-                change.row
+                {name: change.row[name] for name in self.node.row_schema}
                 for change in sorted(
                     open_window.arrived, key=lambda change: (change.row["event_time"], change.row_order)
                 )
@@ -279,7 +280,7 @@ class ModelWindows:
         """A pane over some rows of a window."""
         return {
             **dict(zip(self.node.keys, key, strict=True)),
-            **self.values(rows),
+            **self.values(keep_rows(self.node, rows)),
             "event_time": self.pane_time(window, open_window),
             "window_start": window[0],
             "window_end": window[1],
