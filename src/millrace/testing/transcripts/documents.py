@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from millrace.evictors import Evictor
 from millrace.graph.build.join import JoinType
 from millrace.panes import Accumulation, Closing, OnTime, PaneTime
 from millrace.testing.model.values import Row
 from millrace.testing.transcripts import processes, row_frames
 from millrace.testing.transcripts.processes import ProcessSpec
-from millrace.testing.transcripts.questions import parse_trigger, parse_watermark, parse_window
+from millrace.testing.transcripts.questions import parse_evictor, parse_trigger, parse_watermark, parse_window
 from millrace.testing.transcripts.row_frames import OverSpec
 from millrace.testing.transcripts.words import TranscriptError, check_keys, parse_integer, to_text
 from millrace.triggers import Trigger
@@ -25,6 +26,7 @@ TRANSCRIPT_KEYS = (
     "output_time",
     "on_time",
     "closing",
+    "evict",
     "value",
     "then",
     "join",
@@ -138,6 +140,8 @@ class Transcript:
     """How events move the watermark; None if the steps set it."""
     must_fail: str | None
     steps: tuple[tuple[str, Any], ...]
+    evict: Evictor | None = None
+    """Which rows of a window panes leave out."""
 
     @property
     def inner_window(self) -> WindowFn:
@@ -185,6 +189,7 @@ def parse_document(document: Any) -> Transcript:
         watermark,
         must_fail,
         steps,
+        parse_evictor(document["evict"]) if "evict" in document else None,
     )
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import polars as pl
 
-from millrace import triggers, watermarks, windows
+from millrace import evictors, triggers, watermarks, windows
+from millrace.evictors import Evictor
 from millrace.testing.transcripts.own_triggers import parse_own_trigger
 from millrace.testing.transcripts.words import (
     TranscriptError,
@@ -154,6 +155,18 @@ def _parse_at_watermark(value: Any) -> Trigger:
     check_keys(value, ("early", "late"), "watermark")
     early, late = (parse_trigger(value[key]) if key in value else None for key in ("early", "late"))
     return triggers.at_watermark(early=early, late=late or triggers.never())
+
+
+def parse_evictor(value: Any) -> Evictor:
+    """A map of one kind of evictor to its number."""
+    if not isinstance(value, dict) or len(value) != 1 or not value.keys() <= {"last", "within", "delta"}:
+        raise TranscriptError(
+            f"`evict: {to_text(value)}` is unknown; use {{last: N}}, {{within: N}} or {{delta: D}}"
+        )
+    [(kind, number)] = value.items()
+    if kind == "delta":
+        return evictors.delta("value", number)
+    return evictors.last(number) if kind == "last" else evictors.within(parse_integer(number, kind, least=1))
 
 
 def parse_watermark(value: Any, idle: int | None) -> Watermark:

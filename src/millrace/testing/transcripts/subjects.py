@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from millrace import aggregates, stream, watermarks
+from millrace import aggregates, evictors, stream, watermarks
 from millrace.aggregates import Reduction
 from millrace.graph.build.table import Table
 from millrace.testing.model.values import Row
@@ -30,8 +30,12 @@ class TranscriptJob:
     @property
     def has_numbers(self) -> bool:
         """Whether all values of events are numbers; otherwise they are kept as JSON."""
-        is_about_numbers = isinstance(self.transcript.inner_window, Delta | Punctuated)
-        return self.transcript.value == "sum" or self.transcript.over is not None or is_about_numbers
+        is_about_numbers = (
+            isinstance(self.transcript.inner_window, Delta | Punctuated)
+            or isinstance(self.transcript.evict, evictors.Delta)
+            or self.transcript.over is not None
+        )
+        return self.transcript.value == "sum" or is_about_numbers
 
     def build_job(self) -> stream.Job:
         """Events of key and value, aggregated once or several times."""
@@ -62,6 +66,7 @@ class TranscriptJob:
             on_time=transcript.on_time,
             closing=transcript.closing,
             time=transcript.time,
+            evict=transcript.evict,
         )
         if transcript.join is not None:
             return stream.Job(f"transcript-{self.number}", self._build_join(stream_so_far, transcript.join))
