@@ -158,7 +158,7 @@ def test_what_it_keeps_comes_back_from_storage_as_it_was(on: testing.On) -> None
 
 
 class Moments(TriggerFn):
-    """What each call is told, shown by the keys of a map that is asked for in the end."""
+    """When each call is made, kept beside the state, as tests may."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Any, ...]] = []
@@ -187,7 +187,7 @@ class Moments(TriggerFn):
 
 
 @ON
-def test_calls_are_told_where_time_stands(on: testing.On) -> None:
+def test_calls_know_where_time_stands(on: testing.On) -> None:
     trigger = Moments()
     script = testing.Script(summed(trigger), on=on)
     script.clock(7)

@@ -92,6 +92,7 @@ def test_the_unit_tests_of_the_examples_pass() -> None:
         "-p",
         "no:cacheprovider",
         "test_scores.py",
+        "test_score_triggers.py",
         "test_pattern_jobs.py",
         "test_rules.py",
         "test_sales.py",

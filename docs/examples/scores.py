@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+import polars as pl
+
 import millrace as mr
-from millrace import triggers, watermarks, windows
+from millrace import evictors, triggers, watermarks, windows
 
 
 @dataclass
@@ -112,6 +114,30 @@ running = mr.Job(
     "running",
     mr.read(SCORES)
     .window(windows.global_window(), trigger=triggers.repeatedly(triggers.after_count(3)))
+    .group_by("team")
+    .sum("points")
+    .write(TOTALS),
+)
+
+best_of_last = mr.Job(
+    "best-of-last",
+    mr.read(SCORES, watermark=watermarks.bounded("4s"))
+    .window(windows.fixed("20s"), lateness="15s", evict=evictors.last(2))
+    .group_by("team")
+    .max("points")
+    .write(TOTALS),
+)
+
+
+def without_outliers(scores: pl.DataFrame) -> pl.Series:
+    """Which scores are at most twice the median of the window."""
+    return scores["points"] <= 2 * scores["points"].median()
+
+
+usual = mr.Job(
+    "usual",
+    mr.read(SCORES, watermark=watermarks.bounded("4s"))
+    .window(windows.fixed("20s"), evict=evictors.custom(without_outliers))
     .group_by("team")
     .sum("points")
     .write(TOTALS),

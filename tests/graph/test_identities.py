@@ -237,7 +237,7 @@ def test_every_window_trigger_and_aggregate_has_a_vector() -> None:
     declared = {
         name for module in (windows, triggers, aggregates) for name in vars(module) if name[0].isupper()
     }
-    abstract = {"Trigger", "WindowFn", "Ordered", "Reduction", "Aggregate"}
+    abstract = {"Trigger", "TriggerFn", "WindowFn", "Ordered", "Reduction", "Aggregate"}
     own = {
         name
         for name in declared - abstract

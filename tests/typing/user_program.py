@@ -5,14 +5,14 @@ installed package does.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias, assert_type
 
 import polars as pl
 
 import millrace as mr
-from millrace import aggregates, frames, patterns, state, testing, triggers, watermarks, windows
+from millrace import aggregates, evictors, frames, patterns, state, testing, triggers, watermarks, windows
 from millrace.stream import Output
 
 Row: TypeAlias = dict[str, object]
@@ -101,6 +101,61 @@ each_trigger: list[triggers.Trigger] = [
     triggers.in_order(triggers.after_count(1), triggers.at_window_end()),
     triggers.after_count(3).until(triggers.at_end()),
 ]
+
+
+class AfterValues(triggers.TriggerFn):
+    """A trigger of a user's own: after so many values, at a time that a row asks for, and finished by 0."""
+
+    count = state.value(0)
+    seen: state.ListState[float] = state.list()
+
+    def __init__(self, values: int) -> None:
+        """After how many."""
+        self.values = values
+
+    def on_start(self, ctx: triggers.TriggerContext) -> None:
+        """It begins."""
+        assert_type(ctx.window, tuple[int, int])
+        ctx.set_timer(ctx.window[1])
+
+    def on_element(self, row: Row, ctx: triggers.TriggerContext) -> triggers.TriggerResult:
+        """One row."""
+        self.count += 1
+        self.seen.append(0.5)
+        assert_type(self.count, int)
+        ctx.set_timer(ctx.now + 1_000, time="processing")
+        return triggers.FIRE if self.count >= self.values else triggers.CONTINUE
+
+    def on_event_time(self, time: int, ctx: triggers.TriggerContext) -> triggers.TriggerResult:
+        """The end of the window."""
+        assert_type(ctx.watermark, int | None)
+        ctx.cancel_timer(time)
+        return triggers.FINISH
+
+    def on_processing_time(self, time: int, ctx: triggers.TriggerContext) -> triggers.TriggerResult:
+        """A second later."""
+        return triggers.FIRE
+
+    def on_merge(
+        self, parts: Sequence[Mapping[str, object]], ctx: triggers.TriggerContext
+    ) -> triggers.TriggerResult:
+        """Windows become one."""
+        self.count = len(parts)
+        return triggers.CONTINUE
+
+    def on_fire(self, ctx: triggers.TriggerContext) -> None:
+        """A pane was shown."""
+        self.count = 0
+        del self.seen
+
+
+each_trigger.append(triggers.repeatedly(AfterValues(3)).until(triggers.at_end()))
+each_evictor: list[evictors.Evictor] = [
+    evictors.last(3),
+    evictors.within("10s"),
+    evictors.delta("value", 0.5),
+    evictors.custom(lambda rows: rows.head(3)),
+]
 each_watermark: list[watermarks.Watermark] = [
     watermarks.ascending(),
     watermarks.bounded("1s"),
@@ -118,6 +173,7 @@ windowed = readings.window(
     time="latest",
 )
 assert_type(windowed, mr.Stream)
+assert_type(readings.window(windows.sessions("1m"), evict=each_evictor[0]), mr.Stream)
 
 # What
 

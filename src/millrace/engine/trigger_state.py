@@ -13,7 +13,7 @@ whether the window fires, and `fire` what becomes of the state and whether the t
     in_order              [which one, state]  until    [state, state of the last one]
     a user's own          see `own_triggers.py`
 
-Triggers of a user's own are told that time has passed (`pass_time`) before they are asked.
+`pass_time` calls the timers of a user's own triggers, before they are asked.
 """
 
 from __future__ import annotations

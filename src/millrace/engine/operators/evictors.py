@@ -24,12 +24,12 @@ from millrace.aggregates import ORDER
 from millrace.engine.operators.partials import Partials
 from millrace.evictors import Custom, Delta, Evictor, Last, Within
 from millrace.values.columns import (
-    CELL,
     FIRST_OPEN_END,
     KEPT_ROWS,
     OFFSET,
     PARTIAL_ROWS,
     ROW_TIME,
+    SHOWN_WINDOW,
     SLICE,
     SOURCE,
 )
@@ -105,25 +105,27 @@ class EvictedPartials(Partials):
 
     def add_results(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Cells with the aggregates of the rows that count; those of none, where all are left out."""
-        cells = partials.with_row_index(CELL).with_columns(pl.col(CELL).cast(pl.Int64))
-        rows = cells.select(*self.keys, CELL, KEPT_ROWS).explode(KEPT_ROWS, empty_as_null=False)
-        counting = self._keep(rows.unnest(KEPT_ROWS).sort(CELL, *ORDER, maintain_order=True))
+        cells = partials.with_row_index(SHOWN_WINDOW).with_columns(pl.col(SHOWN_WINDOW).cast(pl.Int64))
+        rows = cells.select(*self.keys, SHOWN_WINDOW, KEPT_ROWS).explode(KEPT_ROWS, empty_as_null=False)
+        counting = self._keep(rows.unnest(KEPT_ROWS).sort(SHOWN_WINDOW, *ORDER, maintain_order=True))
         names = list(self.node.aggregates)
-        results = self.plain.add_results(self.plain.from_rows(counting, group=(CELL,))).select(CELL, *names)
-        unshown = cells.select(CELL).join(results, on=CELL, how="anti")
+        results = self.plain.add_results(self.plain.from_rows(counting, group=(SHOWN_WINDOW,))).select(
+            SHOWN_WINDOW, *names
+        )
+        unshown = cells.select(SHOWN_WINDOW).join(results, on=SHOWN_WINDOW, how="anti")
         if unshown.height:
             none = self.plain.add_results(self.plain.empty).select(names)
             results = pl.concat([results, unshown.join(none, how="cross")])
-        return cells.join(results, on=CELL, how="left", maintain_order="left").drop(CELL)
+        return cells.join(results, on=SHOWN_WINDOW, how="left", maintain_order="left").drop(SHOWN_WINDOW)
 
     def _keep(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Of rows in order, window by window, those that count."""
         match self._evict:
             case Last(rows=count):
-                from_last = pl.int_range(pl.len(), dtype=pl.Int64).reverse().over(CELL)
+                from_last = pl.int_range(pl.len(), dtype=pl.Int64).reverse().over(SHOWN_WINDOW)
                 return rows.filter(from_last < count)
             case Within(span=span):
-                return rows.filter(pl.col(ROW_TIME) > pl.col(ROW_TIME).max().over(CELL) - span)
+                return rows.filter(pl.col(ROW_TIME) > pl.col(ROW_TIME).max().over(SHOWN_WINDOW) - span)
             case Delta(column=column, threshold=threshold):
                 return rows.filter(_is_near(pl.col(column), rows.schema[column], threshold))
             case Custom() as custom:
@@ -137,8 +139,8 @@ class EvictedPartials(Partials):
         kept = [
             custom.keep(window.select(names))
             .drop(self.keys, strict=False)
-            .join(window.select(*self.keys, CELL).head(1), how="cross")
-            for window in rows.partition_by(CELL, maintain_order=True)
+            .join(window.select(*self.keys, SHOWN_WINDOW).head(1), how="cross")
+            for window in rows.partition_by(SHOWN_WINDOW, maintain_order=True)
         ]
         if not kept:
             return self.node.add_arguments(rows)
@@ -153,5 +155,5 @@ def _is_near(column: pl.Expr, dtype: pl.DataType, threshold: float) -> pl.Expr:
     """Whether a value is near the newest one of its window; also where there is no value."""
     wide = column.cast(pl.Int128) if dtype.is_integer() else column
     is_missing = column.is_null() | (column.is_nan() if dtype.is_float() else pl.lit(value=False))
-    newest = wide.filter(~is_missing).last().over(CELL)
+    newest = wide.filter(~is_missing).last().over(SHOWN_WINDOW)
     return is_missing | (wide == newest) | ((wide - newest).abs() <= threshold)
