@@ -146,6 +146,33 @@ def test_a_function_sees_all_columns_of_the_rows_in_order(on: testing.On) -> Non
 
 
 @ON
+@pytest.mark.parametrize(
+    "evict",
+    [
+        evictors.last(3),
+        evictors.custom(lambda rows: rows["value"] > 1),
+        evictors.custom(lambda rows: rows.tail(3)),
+    ],
+    ids=["last", "mask", "frame"],
+)
+def test_aggregates_of_expressions_are_of_the_rows_that_count(evict: Evictor, on: testing.On) -> None:
+    windowed = mr.read(ROWS).window(
+        windows.fixed(10), evict=evict, trigger=triggers.at_watermark(early=AtNine())
+    )
+    found = windowed.group_by("key").aggregate(
+        values=aggregates.collect(pl.col("value") * 10), n=aggregates.count(where=pl.col("value") > 2)
+    )
+    shown = panes_of(mr.Job("job", found.write(FOUND)), on, 1, 2, 3, 9)
+    assert shown == [([20, 30, 90], 2)] * 2
+
+
+class AtNine(triggers.TriggerFn):
+    def on_element(self, row: dict[str, Any], ctx: triggers.TriggerContext) -> triggers.TriggerResult:
+        assert list(row) == ROWS_SEEN
+        return triggers.FIRE if row["value"] == 9 else triggers.CONTINUE
+
+
+@ON
 def test_all_rows_as_one_group_have_no_column_of_their_own(on: testing.On) -> None:
     windowed = mr.read(ROWS).window(
         windows.fixed(10), evict=evictors.custom(lambda rows: rows.select(ROWS_SEEN))
