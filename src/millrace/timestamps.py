@@ -13,8 +13,10 @@ from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 import polars as pl
+import pyarrow as pa
 
 from millrace.errors import InputError
+from millrace.values import exact_columns, single_values
 
 TimeDomain: TypeAlias = Literal["event", "processing"]
 """Which time moves something: that of events, by the watermark, or the clock's."""
@@ -124,8 +126,13 @@ def fit_column(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     current = column.dtype
     if current == dtype:
         return column
-    if isinstance(dtype, pl.Datetime) and not isinstance(current, pl.Null):
+    if isinstance(dtype, pl.Datetime) and dtype.time_unit == "ms" and not isinstance(current, pl.Null):
         return to_millis(column).cast(pl.Datetime("ms")).dt.replace_time_zone("UTC").cast(dtype)
+    is_text = current in (pl.String, pl.Object)
+    if single_values.is_exact_type(dtype) and (is_text or (current.is_float() and dtype.is_decimal())):
+        return _convert_values(column, dtype)
+    if exact_columns.is_cut_by_polars(current) and exact_columns.is_cut_by_polars(dtype):
+        return _cast_by_arrow(column, dtype)
     if current.is_temporal() and not dtype.is_temporal():
         if dtype.is_integer() and isinstance(current, pl.Datetime | pl.Date):
             return _cast_exactly(to_millis(column), dtype, f"{dtype}")
@@ -133,6 +140,30 @@ def fit_column(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     if isinstance(dtype, pl.Struct) and isinstance(current, pl.Struct):
         return _fit_struct(column, dtype)
     return _cast_exactly(column, dtype, f"{dtype}")
+
+
+def _convert_values(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Text and floats, value by value: polars rounds them to decimals, and casts no text to times."""
+    values: list[Any] = column.to_list()
+    for row, value in enumerate(values):
+        try:
+            values[row] = None if value is None else single_values.convert(value, dtype)
+        except ValueError as error:
+            raise InputError(
+                f"column {column.name!r}: {value!r} in row {row} is not exactly a value of {dtype}: {error}; "
+                "convert or remove it"
+            ) from error
+    return pl.Series(column.name, values, dtype)
+
+
+def _cast_by_arrow(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    try:
+        return exact_columns.to_exact(column, dtype)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(
+            f"column {column.name!r} is {column.dtype} and holds values that are not exactly of {dtype}: "
+            f"{error}; round them, or change the field's type"
+        ) from error
 
 
 def _fit_struct(column: pl.Series, dtype: pl.Struct) -> pl.Series:

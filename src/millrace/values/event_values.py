@@ -7,6 +7,7 @@ A value that does not fit is refused with the name of its column. Nothing is tru
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -15,7 +16,7 @@ import polars as pl
 from google.protobuf.descriptor import FieldDescriptor
 
 from millrace import timestamps
-from millrace.values import event_types
+from millrace.values import event_types, function_results
 from millrace.values.function_results import INTEGER_RANGES, MAX_FLOAT32
 
 Check: TypeAlias = Callable[[Any], Any]
@@ -25,6 +26,8 @@ _MAX_EXACT_FLOAT = 2**53
 """Below this, every whole number is a float.
 From here on a float may differ from the number that was written.
 """
+
+_EXACT_TYPES = (pl.Decimal, pl.Date, pl.Time, pl.Duration, pl.Datetime, pl.Enum, pl.Categorical)
 
 
 class InvalidValue(Exception):
@@ -157,7 +160,11 @@ def _msgspec_hint(dtype: Any) -> Any:
         return int | float
     if dtype.is_float():
         return float
-    plain: dict[Any, Any] = {pl.String: str, pl.Boolean: bool}
+    plain: dict[Any, Any] = {
+        pl.String: str,
+        pl.Boolean: bool,
+        pl.Decimal: Decimal,
+    }
     return plain.get(dtype.base_type(), Any)
 
 
@@ -188,6 +195,8 @@ def _make_single_check(field: FieldDescriptor, dtype: Any) -> Check | None:
         return lambda value: _check_integer(value, least, greatest)
     if dtype == pl.Float32:
         return _check_float32
+    if isinstance(dtype, _EXACT_TYPES) and dtype != pl.Datetime("ms", "UTC"):
+        return lambda value: function_results.convert(value, dtype)
     return {pl.Binary: _to_bytes, pl.Datetime: _to_datetime}.get(dtype.base_type())
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from millrace import timestamps
+from millrace.values import single_values
 
 _TYPES: dict[Any, tuple[int, int]] = {
     pl.Int8: (8, 1), pl.Int16: (16, 1), pl.Int32: (32, 1), pl.Int64: (64, 1), pl.Int128: (128, 1),
@@ -35,13 +36,15 @@ def to_series(name: str, values: Iterable[Any], dtype: Any) -> pl.Series:
 def fit(name: str, value: Any, dtype: Any) -> Any:
     """A value converted to the type of a column; raises ValueError with the column and the value."""
     try:
-        return _fit(value, dtype)
+        return convert(value, dtype)
     except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
-        reason = f": {error}" if isinstance(dtype, pl.Datetime | pl.List | pl.Struct) else ""
+        has_reason = isinstance(dtype, pl.List | pl.Struct) or dtype.is_temporal() or dtype.is_decimal()
+        reason = f": {error}" if has_reason else ""
         raise ValueError(f"column {name!r}: {value!r} is not exactly a value of {dtype}{reason}") from error
 
 
-def _fit(value: Any, dtype: Any) -> Any:
+def convert(value: Any, dtype: Any) -> Any:
+    """The same; an error that it raises names neither."""
     if type(value).__module__ == "numpy" and hasattr(value, "item") and not getattr(value, "shape", ()):
         value = value.item()
     if value is None:
@@ -54,14 +57,16 @@ def _fit(value: Any, dtype: Any) -> Any:
         return _to_text(value)
     if dtype == pl.Boolean:
         return _check_equal(bool(value), value)
-    if isinstance(dtype, pl.Datetime) and dtype.time_unit == "ms":
+    if single_values.is_exact_type(dtype):
+        return single_values.convert(value, dtype)
+    if isinstance(dtype, pl.Datetime):
         return timestamps.to_datetime(
             _check_in_range(timestamps.value_to_millis(value, exact=False))
         ).replace(**_timezone_change(dtype))
     if isinstance(dtype, pl.List) and isinstance(value, list | tuple):
-        return [_fit(item, dtype.inner) for item in value]
+        return [convert(item, dtype.inner) for item in value]
     if isinstance(dtype, pl.Struct) and isinstance(value, Mapping):
-        return {field.name: _fit(value.get(field.name), field.dtype) for field in dtype.fields}
+        return {field.name: convert(value.get(field.name), field.dtype) for field in dtype.fields}
     return value
 
 

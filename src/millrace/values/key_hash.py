@@ -7,6 +7,7 @@ Stored state depends on it, and so do the partitions of topics written before ke
     hash of bytes            h = SEED ^ length
                              for each little-endian 8-byte word w (the last padded with zeros): h = mix(h ^ w)
                              mix(h)
+    hash of a decimal        that of its text without zeros at the end: 1.50 and 1.5 are one key
     hash of several columns  h = SEED; for each column's hash c: h = mix(h ^ c)
     mix(h)                   h ^= h >> 33; h *= A; h ^= h >> 29; h *= B; h ^= h >> 32        (modulo 2**64)
 """
@@ -86,6 +87,8 @@ def hash_series(series: pl.Series) -> Hashes:
     if dtype in (pl.String, pl.Binary, pl.Categorical) or isinstance(dtype, pl.Enum):
         text = series if dtype == pl.Binary else series.cast(pl.String)
         return hash_binary(text.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    if isinstance(dtype, pl.Decimal):
+        return hash_series(_shortest_texts(series, dtype))
     if dtype.is_float():
         words = (series.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0).view(np.uint64)
     elif dtype.is_integer() or dtype.is_temporal() or dtype == pl.Boolean:
@@ -95,12 +98,17 @@ def hash_series(series: pl.Series) -> Hashes:
     else:
         raise DefinitionError(
             f"a key of type {dtype} is not supported; use text, whole numbers, booleans, "
-            "times, or make text of it"
+            "times, decimals, or make text of it"
         )
     hashes = _mix(words ^ _SEED)
     if series.null_count():
         hashes[series.is_null().to_numpy()] = _NULL
     return hashes
+
+
+def _shortest_texts(series: pl.Series, dtype: pl.Decimal) -> pl.Series:
+    texts = series.cast(pl.String)
+    return texts.str.strip_chars_end("0").str.strip_chars_end(".") if dtype.scale else texts
 
 
 def hash_columns(frame: pl.DataFrame, columns: list[str]) -> Hashes:

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from millrace.state import NO_EXPIRY, KeyState
+from millrace.values import storable
 
 VERSION = 1
 
 
 def dump(state: KeyState) -> bytes:
     """As bytes, without what is too old."""
-    return msgspec.msgpack.encode(
+    return storable.encode(
         [
             VERSION,
             {name: _encode_cell(cell) for name, cell in state.values.items()},
@@ -28,7 +27,7 @@ def dump(state: KeyState) -> bytes:
 
 def load(data: bytes) -> KeyState:
     """What `dump` wrote."""
-    version, cells, timers, alarms, at = msgspec.msgpack.decode(data)
+    version, cells, timers, alarms, at = storable.decode(data)
     if version != VERSION:
         raise ValueError(
             f"cells of version {version}, but this is version {VERSION}; go on with the version that wrote "
@@ -69,8 +68,10 @@ def _expiries(cell: Any) -> list[int]:
 def _encode_cell(cell: Any) -> tuple[str, Any]:
     """Its kind, and what is in it; entries as pairs, as their keys may be of any plain type."""
     if isinstance(cell, tuple):
-        return "v", cell
-    return ("i", cell) if isinstance(cell, list) else ("e", list(cell.items()))
+        return "v", storable.pack(cell)
+    return ("i" if isinstance(cell, list) else "e"), storable.pack(
+        cell if isinstance(cell, list) else list(cell.items())
+    )
 
 
 def _decode_cell(kind: str, cell: Any) -> Any:

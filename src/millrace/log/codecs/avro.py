@@ -4,7 +4,7 @@ import base64
 import io
 import json
 from collections.abc import Callable, Iterable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -100,5 +100,5 @@ def _to_json_value(value: Any, field: FieldDescriptor) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):
-        return float(value)
-    return str(value) if isinstance(value, date) else value
+        return f"{value:f}" if field.type == FieldDescriptor.TYPE_STRING else float(value)
+    return value.isoformat() if isinstance(value, date | time) else value

@@ -1,7 +1,8 @@
 """Protobuf bytes to Arrow columns and back, by ptars. A refused batch is halved to find the bad records."""
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from millrace.errors import DefinitionError
-from millrace.log.codecs import event_pb2
+from millrace.log.codecs import event_pb2, stored_text
 from millrace.log.contract import BinaryArray
 from millrace.values import event_types
 
@@ -35,22 +36,35 @@ class Handler:
     """The same as `ptars`, but with enums as numbers, since ptars drops a name that it does not know."""
     enum_columns: tuple[int, ...]
     """The positions of columns that are enums or contain some."""
+    columns: Mapping[str, pl.DataType] = field(default_factory=dict)
+    """The columns that users see in another type than protobuf stores; see `stored_text`."""
 
     def parse(self, values: BinaryArray) -> tuple[ArrowBatch, dict[int, str]]:
         """The columns, and the errors of rows that could not be read, by row; those rows hold defaults."""
         batch, reason = self._try_parse(values)
         if reason is None:
-            return batch, {}
+            return self._parse_texts(batch, {})
         errors = dict(self._find_undecodable(values, 0))
         is_good = np.ones(len(values), np.bool_)
         is_good[list(errors)] = False
         batch, reason = self._try_parse(pc.if_else(pa.array(is_good), values, pa.scalar(b"", pa.binary())))
         assert reason is None, reason
-        return batch, errors
+        return self._parse_texts(batch, errors)
 
     def serialize(self, batch: ArrowBatch) -> BinaryArray:
         """The messages; columns must have the types of `schema`, or the large form of text and lists."""
         return self.writer.record_batch_to_array(batch)
+
+    def _parse_texts(self, batch: ArrowBatch, errors: dict[int, str]) -> tuple[ArrowBatch, dict[int, str]]:
+        arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for name, dtype in self.columns.items():
+            stored = arrays[name]
+            arrays[name], rows = stored_text.parse_text(stored, dtype)
+            for row in rows.tolist():
+                errors.setdefault(row, f"{name}={stored[row].as_py()!r} is not exactly a value of {dtype}")
+        return pa.RecordBatch.from_arrays(
+            [*arrays.values()], names=[*arrays]
+        ) if self.columns else batch, errors
 
     def _try_parse(self, values: BinaryArray) -> tuple[ArrowBatch | None, str | None]:
         """The columns, or the error of ptars."""
@@ -78,17 +92,20 @@ class Handler:
 @lru_cache(maxsize=512)
 def event_handler(event_type: type) -> Handler:
     """The handler of an event type."""
-    return _make_handler(event_types.descriptor(event_type))
+    stored, seen = event_types.stored_columns(event_type), event_types.columns(event_type)
+    return dataclasses.replace(
+        _make_handler(event_types.descriptor(event_type), event_types.ptars_config(event_type)),
+        columns={name: dtype for name, dtype in seen.items() if dtype != stored[name]},
+    )
 
 
 @lru_cache(maxsize=1)
 def envelope_handler() -> Handler:
     """The handler of `Event`."""
-    return _make_handler(cast("Descriptor", event_pb2.Event.DESCRIPTOR))
+    return _make_handler(cast("Descriptor", event_pb2.Event.DESCRIPTOR), event_types.ptars_config())
 
 
-def _make_handler(descriptor: Descriptor) -> Handler:
-    config = event_types.ptars_config()
+def _make_handler(descriptor: Descriptor, config: Any) -> Handler:
     parser = ptars.HandlerPool([descriptor.file], config).get_for_message(descriptor)
     enums = tuple(position for position, field in enumerate(descriptor.fields) if _has_enums(field))
     writer = (
@@ -110,7 +127,13 @@ def to_batch(handler: Handler, frame: pl.DataFrame, label: str) -> ArrowBatch:
             f"{label}: the rows lack {', '.join(missing)}; {handler.descriptor.name} has "
             f"{', '.join(handler.schema.names)}"
         )
-    table = frame.select(handler.schema.names).to_arrow(compat_level=pl.CompatLevel.oldest())
+    frame = frame.select(handler.schema.names)
+    if handler.columns:
+        frame = frame.with_columns(
+            _to_stored(frame[name], dtype, handler.schema.field(name), label)
+            for name, dtype in handler.columns.items()
+        )
+    table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
     arrays = [
         _fit_column(table.column(field.name), field, arrow_type, label)
         for field, arrow_type in zip(handler.schema, handler.column_types, strict=True)
@@ -120,6 +143,17 @@ def to_batch(handler: Handler, frame: pl.DataFrame, label: str) -> ArrowBatch:
             handler.descriptor.fields_by_name[handler.schema.field(position).name], arrays[position], label
         )
     return pa.RecordBatch.from_arrays(arrays, names=handler.schema.names)
+
+
+def _to_stored(column: pl.Series, dtype: pl.DataType, field: Any, label: str) -> pl.Series:
+    stored = pl.Series(values=pa.array([], field.type)).dtype
+    try:
+        return stored_text.to_stored(column, dtype, stored)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pl.exceptions.PolarsError) as error:
+        raise DefinitionError(
+            f"{label}: column {field.name!r} is {column.dtype}, which does not fit {dtype}: "
+            f"{str(error).splitlines()[0]}; round or cast it before it is written"
+        ) from error
 
 
 def _fit_column(column: Any, field: Any, arrow_type: Any, label: str) -> Any:

@@ -112,7 +112,9 @@ def decode(
     )
     fields = [name for name in topic.schema if wanted_columns is None or name in wanted_columns]
     rows = unreadable.readable_rows(
-        columns, [*fields, "event_time", "ingestion_time", *(pane_columns.COLUMNS if panes else ())]
+        columns,
+        [*fields, "event_time", "ingestion_time", *(pane_columns.COLUMNS if panes else ())],
+        topic.schema,
     )
     return Decoded(rows, unreadable.dead_rows(topic.name, partition))
 
@@ -145,7 +147,7 @@ class _UnreadableRecords:
     def mark_where(self, mask: NDArray[np.bool_], reason: str) -> None:
         self.mark(dict.fromkeys(np.flatnonzero(mask).tolist(), reason))
 
-    def readable_rows(self, columns: dict[str, Any], order: list[str]) -> pl.DataFrame:
+    def readable_rows(self, columns: dict[str, Any], order: list[str], schema: pl.Schema) -> pl.DataFrame:
         columns[OFFSET] = pa.array(self.records.offsets)
         batch = pa.RecordBatch.from_arrays(
             [columns[name] for name in (*order, OFFSET)], names=[*order, OFFSET]
@@ -154,7 +156,10 @@ class _UnreadableRecords:
             keep = np.ones(len(self.records), np.bool_)
             keep[list(self.reasons)] = False
             batch = batch.filter(pa.array(keep))
-        return _to_frame(batch)
+        frame = _to_frame(batch)
+        return frame.cast(
+            {name: dtype for name, dtype in schema.items() if frame.schema.get(name, dtype) != dtype}
+        )
 
     def dead_rows(self, topic: str, partition: int) -> pl.DataFrame:
         if not self.reasons:
@@ -213,7 +218,7 @@ def _decode_plain(topic: Topic, unreadable: _UnreadableRecords, values: BinaryAr
     if pa.types.is_string(times.type):
         times = pa.array([_parse_iso(text) for text in times.to_pylist()], pa.int64())
     elif pa.types.is_timestamp(times.type):
-        times = times.view(pa.int64())
+        times = pl.Series(values=times).dt.cast_time_unit("ms").to_arrow().view(pa.int64())
     elif (
         topic.codec == "binary"
         and not event_types.descriptor(topic.type).fields_by_name[str(topic.time)].has_presence
@@ -268,10 +273,12 @@ def _out_of_range(column: Any) -> Iterator[NDArray[np.int64]]:
     arrow_type = column.type
     if pa.types.is_timestamp(arrow_type):
         times = column.view(pa.int64())
+        per_milli = 1000 if arrow_type.unit == "us" else 1
+        least, greatest = MIN_TIME * per_milli, (MAX_TIME + 1) * per_milli - 1
         bounds = pc.min_max(times).as_py()
-        if bounds["min"] is not None and (bounds["min"] < MIN_TIME or bounds["max"] > MAX_TIME):
+        if bounds["min"] is not None and (bounds["min"] < least or bounds["max"] > greatest):
             values = times.fill_null(0).to_numpy()
-            if (rows := np.flatnonzero((values < MIN_TIME) | (values > MAX_TIME))).size:
+            if (rows := np.flatnonzero((values < least) | (values > greatest))).size:
                 yield rows
     elif pa.types.is_struct(arrow_type):
         for child in column.flatten():
@@ -382,6 +389,8 @@ def _key_bytes(column: Any) -> BinaryArray:
         return column.view(pa.binary())
     if pa.types.is_binary(column.type):
         return column
+    if pa.types.is_duration(column.type):
+        column = column.view(pa.int64())
     return column.cast(pa.string()).view(pa.binary())
 
 

@@ -128,11 +128,13 @@ def _format_float(column: pl.Series) -> pl.Series:
 
 def _format_time(column: pl.Series) -> pl.Series:
     stamps = column.dt.replace_time_zone(None)
-    is_whole_second = stamps.dt.epoch("ms") % 1000 == 0
+    micros = stamps.dt.epoch("us")
     return pl.select(
-        pl.when(is_whole_second)
+        pl.when(micros % 1_000_000 == 0)
         .then(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%SZ"'))
-        .otherwise(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%S%.3fZ"'))
+        .when(micros % 1_000 == 0)
+        .then(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%S%.3fZ"'))
+        .otherwise(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%S%.6fZ"'))
     ).to_series()
 
 

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+import polars as pl
 from google.protobuf import any_pb2, json_format, message_factory, timestamp_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from millrace.log.codecs import event_pb2, json_lines
+from millrace.log.codecs import decimal_texts, event_pb2, json_lines
 from millrace.topics import Topic
 from millrace.values import event_types
 from millrace.values.function_results import MAX_FLOAT32
@@ -59,9 +60,10 @@ def message_class(descriptor: Descriptor) -> Any:
 def _envelope_parser(topic: Topic) -> Callable[[bytes], bytes]:
     descriptor, expected = event_types.descriptor(topic.type), topic.type_name
     pool, quick_parse = descriptor.file.pool, _quick_parser(descriptor)
+    parse_object = _object_parser(topic.schema, "details")
 
     def parse(value: bytes) -> bytes:
-        tree = _parse_object(value)
+        tree = parse_object(value)
         details = tree.get("details")
         url = details.get("@type") if isinstance(details, dict) else None
         if isinstance(url, str) and url.rpartition("/")[2] != expected:
@@ -87,8 +89,8 @@ def _envelope_parser(topic: Topic) -> Callable[[bytes], bytes]:
 
 
 def _plain_parser(topic: Topic) -> Callable[[bytes], bytes]:
-    parse = member_parser(topic)
-    return lambda value: parse(_parse_object(value))
+    parse, parse_object = member_parser(topic), _object_parser(topic.schema)
+    return lambda value: parse(parse_object(value))
 
 
 def member_parser(topic: Topic) -> Callable[[dict[str, Any]], bytes]:
@@ -186,8 +188,23 @@ class _WrongMessageType(Exception):
     """The `@type` of the details names another type than the topic's."""
 
 
-def _parse_object(value: bytes) -> dict[str, Any]:
-    tree = json.loads(value, parse_constant=_refuse_constant)
+def _object_parser(schema: pl.Schema, member: str | None = None) -> Callable[[bytes], dict[str, Any]]:
+    """A function that parses an object of these columns, or one that holds it as a member."""
+    if not decimal_texts.has_decimals(schema.values()):
+        return _parse_object
+
+    def parse(value: bytes) -> dict[str, Any]:
+        tree = _parse_object(value, parse_float=decimal_texts.WrittenNumber)
+        found = tree if member is None else tree.get(member)
+        if isinstance(found, dict):
+            found |= decimal_texts.numbers_to_text(found, schema)
+        return tree
+
+    return parse
+
+
+def _parse_object(value: bytes, parse_float: Callable[[str], float] | None = None) -> dict[str, Any]:
+    tree = json.loads(value, parse_constant=_refuse_constant, parse_float=parse_float)
     if not isinstance(tree, dict):
         raise TypeError(f"an object was expected, not {type(tree).__name__}")
     return tree

@@ -10,12 +10,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from millrace.errors import StateMismatch
 from millrace.patterns.cep.partial_matches import FoundMatch, PartialMatch, PartialMatches
 from millrace.patterns.cep.shared_buffer import BufferEntry, MatchTail, PatternEvent, walk_back
 from millrace.patterns.cep.states import NfaState
+from millrace.values import storable
 
 VERSION = 2
 """In version 1 matches shared no entries, and states of patterns with groups had other numbers."""
@@ -40,26 +39,26 @@ def encode_matches(matches: PartialMatches) -> bytes:
     document = [
         VERSION,
         matches.next_seq,
-        [[event.seq, event.time, event.row] for event in events.values()],
+        [[event.seq, event.time, storable.pack_row(event.row)] for event in events.values()],
         [
             [entries[id(one.before)][0] if id(one.before) in entries else -1, one.step, one.event.seq]
             for _, one in entries.values()
         ],
         [
-            [run.state.number, entries[id(run.tail.entry)][0], run.start.seq, run.tail.answers]
+            [run.state.number, entries[id(run.tail.entry)][0], run.start.seq, storable.pack_row(run.tail.answers)]
             for run in matches.running
         ],
         [
-            [entries[id(match.tail.entry)][0], match.start.seq, match.known_at, match.tail.answers]
+            [entries[id(match.tail.entry)][0], match.start.seq, match.known_at, storable.pack_row(match.tail.answers)]
             for match in matches.waiting
         ],
     ]
-    return msgspec.msgpack.encode(document)
+    return storable.encode(document)
 
 
 def decode_matches(data: bytes, states: Sequence[NfaState], columns: Sequence[str] = ()) -> PartialMatches:
     """What `encode_matches` wrote. Rows are widened to `columns`, see `widen_row`."""
-    version, *rest = msgspec.msgpack.decode(data)
+    version, *rest = storable.decode(data)
     if version != VERSION:
         raise StateMismatch(
             f"stored partial matches have version {version}, but this is version {VERSION}, which numbers "
@@ -103,8 +102,3 @@ def widen_row(row: Sequence[Any], width: int, columns: Sequence[str]) -> tuple[A
         return tuple(row)
     place = columns.index("event_time") - missing
     return (*row[:place], *([None] * missing), *row[place:])
-
-
-def is_storable(value: Any) -> bool:
-    """Whether a value survives encoding and decoding unchanged."""
-    return value is None or isinstance(value, bool | int | float | str | bytes)

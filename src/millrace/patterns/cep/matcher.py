@@ -46,7 +46,9 @@ from millrace.values.columns import (
 
 Key = tuple[Any, ...]
 
-_STORABLE_TYPES = (pl.String, pl.Boolean, pl.Binary, pl.Null)
+_STORABLE_TYPES = (
+    pl.String, pl.Boolean, pl.Binary, pl.Null, pl.Decimal, pl.Date, pl.Time, pl.Enum, pl.Categorical,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -276,6 +278,6 @@ def _is_storable(dtype: pl.DataType) -> bool:
             _is_storable(field.dtype if isinstance(field.dtype, pl.DataType) else field.dtype())
             for field in dtype.fields
         )
-    if isinstance(dtype, pl.Datetime):
-        return dtype.time_zone is not None
+    if isinstance(dtype, pl.Datetime | pl.Duration):
+        return dtype.time_unit != "ns" or getattr(dtype, "time_zone", None) is not None
     return dtype.is_integer() or dtype.is_float() or isinstance(dtype, _STORABLE_TYPES)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import msgspec
 import polars as pl
 
 from millrace.patterns.cep.encoding import widen_row
@@ -24,6 +23,7 @@ from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
 from millrace.patterns.sql.grammar import may_be_empty
 from millrace.patterns.sql.match_context import MatchContext, NeedsMoreRows, Row
 from millrace.patterns.sql.program import first_variables
+from millrace.values import storable
 from millrace.values.columns import MASK
 
 Key = tuple[Any, ...]
@@ -44,10 +44,10 @@ class SqlPartition:
 
     def encode(self) -> bytes:
         """The bytes of the state."""
-        return msgspec.msgpack.encode(
+        return storable.encode(
             [
                 VERSION,
-                self.rows,
+                [storable.pack_row(row) for row in self.rows],
                 self.search_start,
                 self.next_match_number,
                 self.matched_until,
@@ -58,7 +58,7 @@ class SqlPartition:
     @classmethod
     def decode(cls, data: bytes, columns: Sequence[str] = ()) -> SqlPartition:
         """What `encode` wrote. Rows are widened to `columns` and a mask, see `widen_row`."""
-        version, rows, *rest = msgspec.msgpack.decode(data)
+        version, rows, *rest = storable.decode(data)
         if version != VERSION:
             raise ValueError(
                 f"stored row patterns have version {version}, but this is version {VERSION}; use the "
