@@ -52,6 +52,7 @@ are asked for behind them.
 def read(topic: Topic, *, watermark: Watermark | None = None) -> Stream:
     """The rows of a topic: the fields of its type, `event_time` and `ingestion_time` (whole milliseconds)."""
     require_type("read", topic, Topic, "a topic; say Topic('name', Type)")
+    topic = topic.typed()
     require_type(
         f"read({topic.name}, watermark=...)",
         watermark,
@@ -284,8 +285,11 @@ class Stream(AggregationMethods):
                 )
             raise AttributeError(f"a stream has no {name!r}", name=name, obj=self)
 
-    def write(self, topic: Topic) -> Output:
-        """Ends the stream in a topic; its columns must be the fields of the topic's type."""
+    def write(self, topic: Topic | str) -> Output:
+        """Ends the stream in a topic; its columns must be the fields of the topic's type.
+
+        A name, or a topic without a type, takes the columns of the stream; `Output.topic` has the type.
+        """
         return Output(build_write(self.node, topic))
 
     def _with_node(self, node: graph.Node) -> Stream:
@@ -307,6 +311,15 @@ class Output:
     """A stream that ends in a topic. Jobs are made of outputs."""
 
     node: graph.Write
+
+    @property
+    def topic(self) -> Topic:
+        """The topic, which other jobs can read."""
+        return self.node.topic
+
+    def __repr__(self) -> str:
+        """The topic and its columns."""
+        return f"Output({self.topic.name!r}: {', '.join(self.topic.schema)})"
 
 
 @explain_errors

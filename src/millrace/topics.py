@@ -1,6 +1,9 @@
 """Topics: name, event type and key, declared once."""
 
-from dataclasses import KW_ONLY, dataclass
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import polars as pl
@@ -8,7 +11,7 @@ import polars as pl
 from millrace import durations, panes
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
-from millrace.values import event_types
+from millrace.values import event_types, inferred_types
 from millrace.values.calls import explain_errors
 
 Codec: TypeAlias = Literal["binary", "json", "avro"]
@@ -19,14 +22,27 @@ SYSTEM_COLUMNS = frozenset({"event_time", "ingestion_time", *panes.COLUMNS})
 _MAX_PARTITIONS = 1024
 
 
+class Inferred:
+    """Stands for the type of a topic that takes the columns of what is written to it."""
+
+
+@dataclass
+class _Inference:
+    """The type that a topic was given by what is written to it."""
+
+    kind: type | None = None
+
+
 @explain_errors
 @dataclass(frozen=True)
 class Topic:
     """A named sequence of events of one type, kept in the log."""
 
     name: str
-    type: type
-    """A protobuf message class or a dataclass; its fields are the columns."""
+    type: type = Inferred
+    """A protobuf message class or a dataclass; its fields are the columns. Without one, `write` makes it from
+    the columns of the stream.
+    """
     key: str | None = None
     """The column that determines the partition; without a key, events go to the partitions in turn."""
     _: KW_ONLY
@@ -56,11 +72,12 @@ class Topic:
     """
     replicas: int | None = None
     """How many of Kafka's brokers hold each event; None: as `kafka.replicas` or the brokers say."""
+    _inference: _Inference = field(default_factory=_Inference, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuses settings that contradict each other or cannot be stored."""
         check_name(self.name)
-        if not event_types.is_event_type(self.type):
+        if self.type is not Inferred and not event_types.is_event_type(self.type):
             raise DefinitionError(
                 f"topic {self.name!r}: type={self.type!r} is neither a protobuf message class nor a dataclass"
             )
@@ -82,7 +99,7 @@ class Topic:
                 f"topic {self.name!r}: compact=True keeps the last event of each key for ever; name the "
                 "key, and no retention"
             )
-        if self.tombstones and not (self.compact and len(self.schema) > 1):
+        if self.tombstones and not (self.compact and (self.type is Inferred or len(self.schema) > 1)):
             raise DefinitionError(
                 f"topic {self.name!r}: tombstones=True deletes keys; set compact=True, and give the type a "
                 "field besides the key"
@@ -91,18 +108,48 @@ class Topic:
             raise DefinitionError(
                 f"topic {self.name!r}: replicas={self.replicas!r} must be a number from 1 on"
             )
+        if self.type is Inferred:
+            if self.is_read_only:
+                raise DefinitionError(
+                    f"topic {self.name!r} is written by others, so there is no stream to take columns from; "
+                    "give the type"
+                )
+            return
         self._check_fields()
         self._check_time()
+
+    def typed(self) -> Topic:
+        """The topic with the type that it was given by what is written to it; itself where it has its own."""
+        if self.type is not Inferred:
+            return self
+        if self._inference.kind is None:
+            raise DefinitionError(
+                f"topic {self.name!r} has no type, and no job that was defined before writes to it; give the "
+                f"type, as in Topic({self.name!r}, Type), or define the job that writes it first"
+            )
+        return replace(self, type=self._inference.kind)
+
+    def infer_type(self, schema: Mapping[str, pl.DataType]) -> Topic:
+        """The topic with a type of these columns."""
+        kind = inferred_types.infer_type(self.name, schema)
+        if self._inference.kind not in (None, kind):
+            earlier = event_types.columns(self._inference.kind)
+            raise DefinitionError(
+                f"write({self.name}): another stream writes the columns {_describe(earlier)} to this topic, "
+                f"and this one {_describe(schema)}; make them alike, or use two topics"
+            )
+        self._inference.kind = kind
+        return replace(self, type=kind)
 
     @property
     def schema(self) -> pl.Schema:
         """The columns of the type, without the times that every row has."""
-        return event_types.columns(self.type)
+        return event_types.columns(self.typed().type)
 
     @property
     def type_name(self) -> str:
         """The full protobuf name of the type."""
-        return event_types.descriptor(self.type).full_name
+        return event_types.descriptor(self.typed().type).full_name
 
     @property
     def retention_ms(self) -> int | None:
@@ -175,6 +222,10 @@ class Topic:
                 f"topic {self.name!r}: time={self.time!r} is {dtype}; it must be whole milliseconds, a "
                 "Timestamp, or ISO 8601 text"
             )
+
+
+def _describe(schema: Mapping[str, pl.DataType]) -> str:
+    return ", ".join(f"{name} {dtype}" for name, dtype in schema.items())
 
 
 def check_name(name: str) -> None:

@@ -121,11 +121,11 @@ class QuantilesSketch(Aggregate):
         self.ranks = ranks
 
     def check(self, schema: pl.Schema) -> None:
-        """Only numbers."""
+        """Only numbers that the library has."""
         dtype = schema[self.columns[0]]
-        if not dtype.is_numeric():
+        if not dtype.is_numeric() or dtype.is_decimal():
             raise DefinitionError(
-                f"{self} needs numbers, but {self.columns[0]!r} is {dtype}; leave out "
+                f"{self} needs whole numbers or floats, but {self.columns[0]!r} is {dtype}; leave out "
                 "approx=True for exact quantiles"
             )
 

@@ -27,7 +27,9 @@ from typing import Any
 
 import polars as pl
 
+from millrace.aggregates import ticks
 from millrace.aggregates.contract import Reduction, check_numeric
+from millrace.aggregates.ticks import counts_ticks
 
 EXCEPTIONS_TYPE = pl.List(pl.Float64())
 """The type of the list of values that do not fit the places."""
@@ -69,6 +71,11 @@ def _is_whole(dtype: pl.DataType) -> bool:
     return dtype.is_integer() or dtype == pl.Boolean
 
 
+def _is_counted(dtype: pl.DataType) -> bool:
+    """Whether a sum is one of whole numbers: of units, or of ticks."""
+    return _is_whole(dtype) or counts_ticks(dtype)
+
+
 def _split_exceptional(column: str) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
     """A column as floats, whether a value is finite but does not fit the places,
     and the values that fit (0 for others).
@@ -103,8 +110,9 @@ class Sum(Reduction):
     additive = True
 
     def check(self, schema: pl.Schema) -> None:
-        """Only numbers and booleans."""
-        check_numeric(self, schema)
+        """Only numbers, booleans and durations."""
+        if not counts_ticks(schema[self.required_column]):
+            check_numeric(self, schema)
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The sums of digits, the number of values, and those that do not fit the places."""
@@ -119,7 +127,7 @@ class Sum(Reduction):
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The sums of the sums; lists are joined."""
-        return _merge_sums(self._names(name, dtype), [] if _is_whole(dtype) else [f"{name}.apart"])
+        return _merge_sums(self._names(name, dtype), [] if _is_counted(dtype) else [f"{name}.apart"])
 
     def running(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The sums up to each row."""
@@ -127,15 +135,22 @@ class Sum(Reduction):
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The sum; a whole number that does not fit into 64 bits is an error."""
-        total = pl.col(f"{name}.s0").cast(pl.Int64) if _is_whole(dtype) else _float_total(name)
+        if counts_ticks(dtype):
+            total = ticks.to_sum(name, dtype)
+        else:
+            total = pl.col(f"{name}.s0").cast(pl.Int64) if _is_whole(dtype) else _float_total(name)
         return pl.when(pl.col(f"{name}.n") > 0).then(total).alias(name)
 
     def _names(self, name: str, dtype: pl.DataType) -> list[str]:
+        if counts_ticks(dtype):
+            return [*ticks.names(name), f"{name}.n"]
         kinds = ("s0", "n") if _is_whole(dtype) else ("s0", "s1", "up", "down", "nan", "n")
         return [f"{name}.{kind}" for kind in kinds]
 
     def _sums(self, dtype: pl.DataType) -> list[pl.Expr]:
         count = pl.col(self.required_column).count().cast(pl.Int64)
+        if counts_ticks(dtype):
+            return [*ticks.sums(pl.col(self.required_column)), count]
         if _is_whole(dtype):
             return [pl.col(self.required_column).cast(pl.Int128).sum(), count]
         x, _, placed = _split_exceptional(self.required_column)
@@ -147,7 +162,7 @@ class Sum(Reduction):
         ]
 
     def _exceptions(self, name: str, dtype: pl.DataType, sign: int) -> list[pl.Expr]:
-        if _is_whole(dtype):
+        if _is_counted(dtype):
             return []
         x, is_exceptional, _ = _split_exceptional(self.required_column)
         return [(x * sign).filter(is_exceptional).alias(f"{name}.apart")]
@@ -158,7 +173,10 @@ class Mean(Sum):
     """The arithmetic mean; null where every value is null."""
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
-        """The sum divided by the number of values."""
+        """The sum divided by the number of values; of decimals and durations rounded half to even."""
+        if counts_ticks(dtype):
+            mean = ticks.to_mean(name, dtype)
+            return pl.when(pl.col(f"{name}.n") > 0).then(mean).alias(name)
         total = pl.col(f"{name}.s0").cast(pl.Float64) if _is_whole(dtype) else _float_total(name)
         return pl.when(pl.col(f"{name}.n") > 0).then(total / pl.col(f"{name}.n")).alias(name)
 

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import polars as pl
 
 from millrace import durations, panes
-from millrace.aggregates import Reduction
+from millrace.aggregates import Reduction, Sum
+from millrace.aggregates.ticks import counts_ticks
 from millrace.evictors import Evictor
 from millrace.graph.identity import (
     Identity,
@@ -252,6 +253,8 @@ class Aggregation(Operation):
         for name, aggregate in self.aggregates.items():
             fields = identify_fields(self.schema[name])
             entry = {"name": name, **identify_aggregate(aggregate)}
+            if isinstance(aggregate, Sum) and counts_ticks(self.schema[name]):
+                entry["sums"] = "ticks"
             aggregates.append(entry if fields is None else {**entry, "fields": fields})
         return {"aggregates": aggregates, "windowing": self.windowing.identity()}
 

@@ -15,7 +15,6 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -30,7 +29,7 @@ from millrace.testing.model.model import Model
 from millrace.testing.model.source import SourceEvent
 from millrace.testing.model.values import Row
 from millrace.topics import Topic
-from millrace.values import event_values
+from millrace.values import event_values, field_types
 from millrace.values.columns import OFFSET
 
 On: TypeAlias = Literal["model", "engine", "spark"]
@@ -426,16 +425,12 @@ def _hint(dtype: Any, name: str) -> Any:
             )
             | None
         )
-    if dtype.is_integer():
-        return int | None
-    if dtype.is_float():
-        return float | None
-    hints: dict[Any, Any] = {pl.String: str, pl.Boolean: bool, pl.Binary: bytes, pl.Datetime: datetime}
-    if dtype.base_type() not in hints:
+    hint = field_types.python_hint(dtype)
+    if hint is None:
         raise DefinitionError(
             f"{name} is {dtype}, which a script cannot write yet; leave the field out of the type under test"
         )
-    return hints[dtype.base_type()] | None
+    return hint | None
 
 
 def _without_none(hint: Any) -> Any:

@@ -120,7 +120,7 @@ def field_type(hint: Any) -> FieldType | None:
 def python_hint(dtype: pl.DataType) -> Any:
     """The type hint of a field whose column has this type; None where no field can have it."""
     plain = _PYTHON_TYPES.get(dtype.base_type())
-    if plain is None or _refusal(dtype):
+    if plain is None or refusal(dtype):
         return None
     return plain if _DEFAULTS[plain].dtype == dtype else typing.Annotated[plain, dtype]
 
@@ -129,10 +129,10 @@ def _annotated_type(plain: Any, dtype: pl.DataType) -> FieldType:
     if _PYTHON_TYPES.get(dtype.base_type()) is not plain:
         expected = _PYTHON_TYPES.get(dtype.base_type())
         raise ValueError(
-            f"{dtype} is no column of {getattr(plain, '__name__', plain)}"
+            f"{dtype} is not a type of columns of {getattr(plain, '__name__', plain)}"
             + (f"; it belongs to {expected.__name__}" if expected else "")
         )
-    if reason := _refusal(dtype):
+    if reason := refusal(dtype):
         raise ValueError(reason)
     if dtype.is_integer():
         return FieldType(dtype, _INTEGERS[dtype.base_type()])
@@ -142,7 +142,8 @@ def _annotated_type(plain: Any, dtype: pl.DataType) -> FieldType:
     return FieldType(dtype, default.stored, default.message)
 
 
-def _refusal(dtype: pl.DataType) -> str:
+def refusal(dtype: pl.DataType) -> str:
+    """Why no field can have this type, although one of its kind can; empty where one can."""
     if isinstance(dtype, pl.Datetime | pl.Duration) and dtype.time_unit == "ns":
         return f"{dtype} counts nanoseconds, and Python's times end at microseconds; use the unit 'us'"
     return ""

@@ -17,12 +17,15 @@ import msgspec
 from millrace.errors import DefinitionError
 
 T = TypeVar("T")
+_PLAIN_TYPES = (bool, int, float, str, bytes, Decimal, date, time, timedelta)
 STORABLE_TYPES = "text, numbers, booleans, bytes, decimals, dates, times, None, and lists and dicts of them"
 
 
 def check_storable(value: T, name: str) -> T:
     """A copy of a value that comes back from storage as it was; refuses others."""
-    if value is None or isinstance(value, bool | int | float | str | bytes | Decimal | date | time | timedelta):
+    if value is None or isinstance(
+        value, bool | int | float | str | bytes | Decimal | date | time | timedelta
+    ):
         return value
     if isinstance(value, list):
         return [check_storable(item, name) for item in value]  # type: ignore[return-value]  # as above

@@ -35,6 +35,7 @@ def table(topic: Topic, *, watermark: Watermark | None = None, deleted: pl.Expr 
     says `tombstones=True`.
     """
     require_type("table", topic, Topic, "a topic; say Topic('name', Type, key='...')")
+    topic = topic.typed()
     if topic.key is None:
         raise DefinitionError(
             f"table({topic.name}): the topic has no key, so no row could take the place of another; say "

@@ -25,7 +25,7 @@ _NO_ROWS: Rows = np.empty(0, np.int64)
 
 
 def parse_text(array: Any, dtype: Any) -> tuple[Any, Rows]:
-    """A stored column as one of `dtype`, and the rows that hold text that is no value of it.
+    """A stored column as one of `dtype`, and the rows whose text is not one of its values.
 
     Enums stay text here, and times keep their unit and zone: polars casts those, and no value is lost.
     """

@@ -45,11 +45,21 @@ def encode_matches(matches: PartialMatches) -> bytes:
             for _, one in entries.values()
         ],
         [
-            [run.state.number, entries[id(run.tail.entry)][0], run.start.seq, storable.pack_row(run.tail.answers)]
+            [
+                run.state.number,
+                entries[id(run.tail.entry)][0],
+                run.start.seq,
+                storable.pack_row(run.tail.answers),
+            ]
             for run in matches.running
         ],
         [
-            [entries[id(match.tail.entry)][0], match.start.seq, match.known_at, storable.pack_row(match.tail.answers)]
+            [
+                entries[id(match.tail.entry)][0],
+                match.start.seq,
+                match.known_at,
+                storable.pack_row(match.tail.answers),
+            ]
             for match in matches.waiting
         ],
     ]

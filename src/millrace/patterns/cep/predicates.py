@@ -24,6 +24,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
@@ -256,7 +257,14 @@ def _strict_operation(
 ) -> ValueFunction:
     def value(event: PatternEvent, node: MatchTail | None) -> Any:
         a, b = left(event, node), right(event, node)
-        return None if a is None or b is None else op(a, b)
+        if a is None or b is None:
+            return None
+        try:
+            return op(a, b)
+        except TypeError:  # a decimal and a float, which polars computes as floats
+            if not (isinstance(a, Decimal) or isinstance(b, Decimal)):
+                raise
+            return op(float(a), float(b))
 
     return value
 
@@ -302,6 +310,12 @@ def check_conditions(steps: Sequence[Condition | None], schema: pl.Schema) -> No
     """Refuses conditions that do not fit the types of the columns, or are not boolean."""
     rows = schema.to_frame()
     for expr in expressions_of(steps):
+        for one in earlier_values(expr):
+            if one.kind in ("sum", "avg") and schema.get(one.column or "", pl.Int64()).is_temporal():
+                raise DefinitionError(
+                    f"the condition {expr} adds up {one.column}, which is {schema[one.column or '']}; count it "
+                    "in a column of numbers first, as with .dt.total_milliseconds()"
+                )
         answers = [one.aggregate(pl.col(one.column or next(iter(schema)))) for one in earlier_values(expr)]
         [dtype] = rows.select(pl.all(), *answers).select(expr).dtypes
         if dtype not in (pl.Boolean, pl.Null):

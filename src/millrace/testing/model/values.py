@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -125,6 +126,7 @@ def sample_deviation(values: list[Any]) -> float | None:
     """The standard deviation of a sample, in fractions."""
     if len(values) < 2:
         return None
+    values = [float(value) if isinstance(value, Decimal) else value for value in values]
     if not all(map(math.isfinite, values)):
         return math.nan
     mean = sum(map(Fraction, values), Fraction()) / len(values)
@@ -141,6 +143,10 @@ def without_nan(values: list[Any]) -> list[Any]:
 
 def exact_sum(values: list[Any]) -> Any:
     """The sum; of floats, the exact one rounded once."""
+    if isinstance(values[0], Decimal):
+        return decimal_sum(values)
+    if isinstance(values[0], timedelta):
+        return sum(values, timedelta())
     if not any(isinstance(value, float) for value in values):
         return integer_sum(values)
     if all(map(math.isfinite, values)):
@@ -156,6 +162,23 @@ def integer_sum(values: list[Any]) -> int:
     return result
 
 
+def decimal_sum(values: list[Decimal]) -> Decimal:
+    """The sum; what 38 digits do not hold is an error, as it is for the engine."""
+    with localcontext(prec=60):
+        result = sum(values, Decimal())
+    if len(result.as_tuple().digits) > 38:
+        raise OverflowError(f"the sum {result} does not fit 38 digits; cast the column to Float64 first")
+    return result
+
+
+def decimal_mean(values: list[Decimal]) -> Decimal:
+    """Rounded half to even: to six places, or to as many as the values have."""
+    places = max(6, *(-int(value.as_tuple().exponent) for value in values))
+    exact = sum(map(Fraction, values), Fraction()) / len(values)
+    with localcontext(prec=60):
+        return Decimal(round(exact * 10**places)).scaleb(-places)
+
+
 def round_to_float(exact: Fraction | int) -> float:
     """The nearest float; beyond the greatest, infinity."""
     try:
@@ -164,8 +187,13 @@ def round_to_float(exact: Fraction | int) -> float:
         return math.inf if exact > 0 else -math.inf
 
 
-def exact_mean(values: list[Any]) -> float:
-    """The sum as a float, divided by the number of values."""
+def exact_mean(values: list[Any]) -> Any:
+    """The sum as a float, divided by the number of values; of decimals and durations one of them."""
+    if isinstance(values[0], Decimal):
+        return decimal_mean(values)
+    if isinstance(values[0], timedelta):
+        micros = [value // timedelta(microseconds=1) for value in values]
+        return timedelta(microseconds=round(Fraction(sum(micros), len(micros))))
     is_real = any(isinstance(value, float) for value in values)
     return (exact_sum(values) if is_real else round_to_float(sum(map(int, values)))) / len(values)
 
