@@ -60,6 +60,7 @@ class View:
 
     def __post_init__(self) -> None:
         """Refuses columns that the topic does not have, and a name that no address could hold."""
+        object.__setattr__(self, "topic", self.topic.typed())
         if not self.name or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in self.name):
             raise DefinitionError(
                 f"view name {self.name!r}: use letters, digits, '-', '_' and '.'; it "

@@ -1,6 +1,8 @@
 """Aggregates: the result depends on the rows alone, not on how partials are cut and merged."""
 
 import math
+from datetime import timedelta
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -255,3 +257,53 @@ def test_a_retracted_value_leaves_no_trace(values: list[float]) -> None:
                 abs=0,
             )
         ]
+
+
+prices = st.one_of(st.none(), st.decimals(-(10**6), 10**6, places=2))
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+@given(st.lists(prices, min_size=1, max_size=8), st.integers(0, 8))
+@examples(25)
+def test_aggregates_of_decimals_equal_a_plain_computation(make: Any, values: list[Any], cut: int) -> None:
+    aggregate = make("v")
+    got = answer(aggregate, values, cut, pl.Decimal(10, 2))
+    expected = plain_values.compute_aggregate(aggregate, [{"v": value} for value in values])
+    assert got == (pytest.approx(expected, rel=1e-15, abs=1e-15) if isinstance(expected, float) else expected)
+
+
+@pytest.mark.parametrize("make", [aggregates.sum, aggregates.mean])
+@given(st.lists(st.timedeltas(timedelta(-999), timedelta(999)), min_size=1, max_size=8), st.integers(0, 8))
+@examples(25)
+def test_aggregates_of_durations_equal_a_plain_computation(make: Any, values: list[Any], cut: int) -> None:
+    expected = plain_values.compute_aggregate(make("v"), [{"v": value} for value in values])
+    assert answer(make("v"), values, cut, pl.Duration("us")) == expected
+
+
+LARGEST, LEAST = Decimal("9" * 38), Decimal("-" + "9" * 38)
+
+
+def test_sums_of_decimals_are_exact_to_38_digits_and_an_error_beyond() -> None:
+    dtype = pl.Decimal(38, 0)
+    assert answer(aggregates.sum("v"), [LARGEST, LEAST, LARGEST], 1, dtype) == LARGEST
+    assert answer(aggregates.sum("v"), [LEAST], 0, dtype) == LEAST
+    for aggregate in (aggregates.sum("v"), aggregates.mean("v")):
+        with pytest.raises(pl.exceptions.InvalidOperationError, match="conversion from"):
+            answer(aggregate, [LARGEST, LARGEST], 1, dtype)
+
+
+@pytest.mark.parametrize(
+    ("values", "mean"),
+    [(["0.000001", "0"], "0.000000"), (["0.000003", "0"], "0.000002"), (["-1", "2", "0"], "0.333333")],
+)
+def test_means_of_decimals_are_rounded_half_to_even(values: list[str], mean: str) -> None:
+    found = answer(aggregates.mean("v"), [Decimal(value) for value in values], 1, pl.Decimal(10, 6))
+    assert str(found) in (mean, f"{Decimal(mean):f}")
+
+
+def test_retracted_decimals_leave_nothing_behind() -> None:
+    aggregate, dtype = aggregates.sum("v"), pl.Decimal(10, 2)
+    rows = pl.DataFrame({"v": pl.Series([Decimal("1.50"), Decimal("-7.25")], dtype=dtype), "_g": 0})
+    parts = [rows.group_by("_g").agg(*make("a", dtype)) for make in (aggregate.partials, aggregate.retract)]
+    merged = pl.concat(parts).group_by("_g").agg(*aggregate.merge("a", dtype))
+    assert merged.select(aggregate.result("a", dtype)).item() is None

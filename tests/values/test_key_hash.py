@@ -1,5 +1,9 @@
 """The hash that stored state and partitions depend on."""
 
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -91,3 +95,45 @@ def test_a_key_that_is_a_list_is_refused_with_the_remedy() -> None:
 @pytest.mark.parametrize(("text", "expected"), VECTORS.items())
 def test_vectors_never_change(text: str, expected: int) -> None:
     assert key_hash.hash_binary(pa.array([text])).tolist() == [expected]
+
+
+DECIMALS = {
+    "1.50": 0xE84CB3237A623550,
+    "-0.01": 0xE383827C9ABC85C1,
+    "0.00": 0xE6D292DC402D5E34,
+    "100.00": 0x3F62907397469C24,
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), DECIMALS.items())
+def test_the_hash_of_a_decimal_never_changes(text: str, expected: int) -> None:
+    [found] = key_hash.hash_series(pl.Series([Decimal(text)], dtype=pl.Decimal(10, 2))).tolist()
+    assert found == expected
+
+
+@given(st.decimals(-(10**9), 10**9, places=2))
+def test_the_hash_of_a_decimal_is_that_of_its_shortest_text(value: Decimal) -> None:
+    text = f"{value:f}".rstrip("0").rstrip(".")
+    for dtype in (pl.Decimal(12, 2), pl.Decimal(38, 9)):
+        found = key_hash.hash_series(pl.Series([value, None], dtype=dtype)).tolist()
+        assert found == [plainly((text if text != "-0" else "0").encode()), 0x27D4EB2F165667C5]
+
+
+def test_the_hash_of_a_decimal_without_places_keeps_its_zeros() -> None:
+    column = pl.Series([Decimal(100), Decimal(1)], dtype=pl.Decimal(10, 0))
+    assert key_hash.hash_series(column).tolist() == [plainly(b"100"), plainly(b"1")]
+
+
+TEMPORALS = {
+    pl.Date: (date(2024, 5, 31), 0x26611124CA5DBEBB),
+    pl.Time: (time(8, 15), 0xD8B3F4D672F10FD4),
+    pl.Duration("us"): (timedelta(seconds=3.5), 0x2E3E998B13E1562E),
+    pl.Datetime("us"): (datetime(2024, 5, 31), 0xB2BA03463F3C6136),  # noqa: DTZ001 - a column without a zone
+    pl.Enum(["red"]): ("red", 0x81B5DFFDEAF8211F),
+}
+
+
+@pytest.mark.parametrize(("dtype", "vector"), TEMPORALS.items(), ids=str)
+def test_the_hashes_of_times_and_enums_never_change(dtype: Any, vector: tuple[Any, int]) -> None:
+    value, expected = vector
+    assert key_hash.hash_series(pl.Series([value], dtype=dtype)).tolist() == [expected]

@@ -8,6 +8,7 @@ from millrace.errors import ComponentMissing, DefinitionError, LogError
 from millrace.graph import find_jobs
 from millrace.log import Log, Records
 from millrace.log.contract import pause
+from millrace.stream import Job
 from millrace.topics import Topic
 from millrace.values.columns import OFFSET
 
@@ -44,11 +45,11 @@ def _choose_decoder(
     info = log.describe(name)
     if info.codec == "raw":
         return _decode_bytes
-    declared = _resolve_topic(topic) if topic else _find_built_in(name)
+    declared = _resolve_topic(topic, name) if topic else _find_built_in(name)
     if declared is None:
         raise LogError(
             f"topic {name!r} holds {info.type_name}, which millrace does not know; name its Topic "
-            "with --topic module:attribute or file.py:attribute"
+            "with --topic module:attribute or file.py:attribute, or the job that writes it"
         )
     if declared.type_name != info.type_name:
         raise LogError(
@@ -58,11 +59,17 @@ def _choose_decoder(
     return lambda partition, records: _decode_events(declared, partition, records)
 
 
-def _resolve_topic(reference: str) -> Topic:
+def _resolve_topic(reference: str, name: str) -> Topic:
+    """The Topic of this reference; of a job, the one with this name that it writes."""
     resolved = find_jobs.resolve(reference)
+    if isinstance(resolved, Job):
+        topics = {output.topic.name: output.topic for output in resolved.outputs}
+        if name not in topics:
+            raise DefinitionError(f"job {resolved.name!r} does not write {name!r}, but {', '.join(topics)}")
+        return topics[name]
     if not isinstance(resolved, Topic):
         raise DefinitionError(f"{reference!r} is {resolved!r}, not a millrace.Topic")
-    return resolved
+    return resolved.typed()
 
 
 def _find_built_in(name: str) -> Topic | None:

@@ -45,7 +45,11 @@ _TYPES: dict[Any, str] = {
     pl.Float32: "real",
     pl.Float64: "double precision",
     pl.Binary: "bytea",
-    pl.Datetime: "timestamptz",
+    pl.Date: "date",
+    pl.Time: "time",
+    pl.Duration: "interval",
+    pl.Enum: "text",
+    pl.Categorical: "text",
 }
 _PANE_COLUMNS = ("event_time", "window_start", "window_end", "index", "final", "withdrawn")
 _TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}\Z")
@@ -62,6 +66,7 @@ class PostgresTable:
 
     def __post_init__(self) -> None:
         """Refuses a wrong table name, and a topic without a key to tell its rows apart."""
+        object.__setattr__(self, "topic", self.topic.typed())
         if not _TABLE_NAME.match(self.table):
             raise DefinitionError(
                 f"table {self.table!r}: use small letters, digits and '_', and begin with a letter"
@@ -274,4 +279,8 @@ def _quote(name: str) -> str:
 def _sql_type(dtype: pl.DataType) -> str:
     if dtype.is_integer():
         return "bigint"
+    if isinstance(dtype, pl.Decimal):
+        return f"numeric({dtype.precision}, {dtype.scale})"
+    if isinstance(dtype, pl.Datetime):
+        return "timestamptz" if dtype.time_zone else "timestamp"
     return "jsonb" if dtype.is_nested() else _TYPES[dtype.base_type()]

@@ -196,7 +196,7 @@ def _make_single_check(field: FieldDescriptor, dtype: Any) -> Check | None:
     if dtype == pl.Float32:
         return _check_float32
     if isinstance(dtype, _EXACT_TYPES) and dtype != pl.Datetime("ms", "UTC"):
-        return lambda value: function_results.convert(value, dtype)
+        return lambda value: _convert(value, dtype)
     return {pl.Binary: _to_bytes, pl.Datetime: _to_datetime}.get(dtype.base_type())
 
 
@@ -303,6 +303,13 @@ def _check_enum(value: Any, names: frozenset[str]) -> str:
     if number not in names and not -(2**31) <= int(number) < 2**31:
         raise ValueError(f"{_short_repr(value)} is outside 32 bits")
     return number
+
+
+def _convert(value: Any, dtype: Any) -> Any:
+    try:
+        return function_results.convert(value, dtype)
+    except ValueError as error:
+        raise ValueError(f"{_short_repr(value)} is not exactly a value of {dtype}: {error}") from error
 
 
 def _to_bytes(value: Any) -> bytes:

@@ -3,6 +3,8 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ def iter_rows(source: "pl.DataFrame") -> Iterator[dict[str, Any]]:
 
 
 def _to_json_value(value: object) -> object:
+    if isinstance(value, timedelta):
+        return f"{Decimal(value // timedelta(microseconds=1)).scaleb(-6).normalize():f}s"
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
@@ -53,4 +57,6 @@ def format_cell(value: object) -> str:
     """A value as a cell of a table."""
     if value is None:
         return "-"
+    if isinstance(value, timedelta):
+        return f"{Decimal(value // timedelta(microseconds=1)).scaleb(-6).normalize():f}s"
     return value.hex() if isinstance(value, bytes) else str(value)

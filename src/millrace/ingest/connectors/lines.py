@@ -177,7 +177,7 @@ def is_open_csv_record(record: bytes) -> bool:
 def resolve_topic(topic: object) -> Topic:
     """The topic itself, or the one that `file.py:NAME` or `module:NAME` refers to."""
     if isinstance(topic, Topic):
-        return topic
+        return topic.typed()
     try:
         resolved = find_jobs.resolve(str(topic))
     except MillraceError as error:
@@ -187,4 +187,4 @@ def resolve_topic(topic: object) -> Topic:
             f"topic={topic!r} is {resolved!r}, not a millrace.Topic; name the one that your job reads, such "
             "as 'jobs.py:READINGS'"
         )
-    return resolved
+    return resolved.typed()

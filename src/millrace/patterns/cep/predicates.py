@@ -313,8 +313,8 @@ def check_conditions(steps: Sequence[Condition | None], schema: pl.Schema) -> No
         for one in earlier_values(expr):
             if one.kind in ("sum", "avg") and schema.get(one.column or "", pl.Int64()).is_temporal():
                 raise DefinitionError(
-                    f"the condition {expr} adds up {one.column}, which is {schema[one.column or '']}; count it "
-                    "in a column of numbers first, as with .dt.total_milliseconds()"
+                    f"the condition {expr} adds up {one.column}, which is {schema[one.column or '']}; make "
+                    "a column of numbers first, as with .dt.total_milliseconds()"
                 )
         answers = [one.aggregate(pl.col(one.column or next(iter(schema)))) for one in earlier_values(expr)]
         [dtype] = rows.select(pl.all(), *answers).select(expr).dtypes
