@@ -198,6 +198,12 @@ def window_joined(stream: Stream, unit: int) -> Stream:
     return joined.select("k", v=pl.coalesce("v", "v_right"))
 
 
+def corrected_frames(stream: Stream, unit: int) -> Stream:
+    columns: dict[str, Any] = {"before": frames.lag("v"), "after": frames.lead("v", within=3 * unit)}
+    made = plain(stream).group_by("k").over(**columns, total=aggregates.sum("v"), lateness=5 * unit)
+    return made.select("k", v=pl.sum_horizontal(*columns, "total"))
+
+
 def final(link: Link) -> Link:
     def made(stream: Stream, unit: int) -> Stream:
         return link(stream, unit).final()
@@ -236,10 +242,11 @@ ROWS: Mapping[str, Link] = {
         final(corrected),
         final(corrected_sessions),
         final(window_joined),
+        final(corrected_frames),
     )
 }
 """Links whose results are rows that are never taken back, if rows come in."""
 CHANGELOGS: Mapping[str, Link] = {
-    link.__name__: link for link in (corrected, corrected_sessions, window_joined)
+    link.__name__: link for link in (corrected, corrected_sessions, window_joined, corrected_frames)
 }
 """Links whose results may be corrected."""

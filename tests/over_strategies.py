@@ -64,7 +64,7 @@ def column_of(draw: st.DrawFn, unit: int, kinds: dict[str, str], bounded: bool) 
 
 
 @st.composite
-def framed(draw: st.DrawFn, stream: Stream, unit: int, kinds: dict[str, str]) -> Stream:
+def framed(draw: st.DrawFn, stream: Stream, unit: int, kinds: dict[str, str], corrected: bool) -> Stream:
     """Rows beside columns computed from those around them."""
     groups = sorted(c for c, kind in kinds.items() if kind in ("text", "int", "bool"))
     keys = dict.fromkeys(draw(st.lists(st.sampled_from(groups), min_size=1, max_size=2)))
@@ -73,21 +73,24 @@ def framed(draw: st.DrawFn, stream: Stream, unit: int, kinds: dict[str, str]) ->
     count = draw(st.integers(1, 4))
     columns = {f"o{i}": draw(column_of(unit, kinds, bounded)) for i in range(count)}
     ttl = draw(st.sampled_from([None, None, None, 2 * unit, 9 * unit]))
-    return stream.group_by(*keys).over(**columns, **frame, ttl=ttl)
+    lateness = draw(st.sampled_from([1, 4, 15])) * unit if corrected else None
+    return stream.group_by(*keys).over(**columns, **frame, ttl=ttl, lateness=lateness)
 
 
 @st.composite
-def row_frames(draw: st.DrawFn) -> Given:
+def row_frames(draw: st.DrawFn, *, corrected: bool = False) -> Given:
     """One job that adds columns to rows, now and then with an aggregation that follows."""
     unit = draw(st.sampled_from([1, 1_000]))
     kinds = dict(KINDS)
     rows = draw(stateless(draw(source(unit, False)), kinds, 0))
-    stream = draw(framed(rows, unit, kinds))
+    stream = draw(framed(rows, unit, kinds, corrected))
     outputs = [write(stream, "analytics.framed")]
     if draw(st.booleans()):
         key = draw(st.sampled_from(sorted(c for c, kind in kinds.items() if kind in ("text", "int", "bool"))))
         counted = stream.window(windows.fixed(5 * unit)).group_by(key).count(name="n")
         outputs.append(write(counted, "analytics.counted"))
+    if corrected and draw(st.booleans()):
+        outputs.append(write(stream.final(), "analytics.final"))
     if draw(st.booleans()):
         outputs.append(write(stream.late(), "analytics.late"))
     job = Job("framing", *outputs)

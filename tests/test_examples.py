@@ -124,6 +124,22 @@ def test_the_row_frames_of_the_documentation_answer() -> None:
     }
     assert shown["statements"] == [(50, 50, None), (-30, 20, 50), (5, 25, -30), (1, 26, 5)]
     assert shown["spending"] == [(1, 50, 50), (3, 25, 50), (3, 25, 50), (1, 1, 1)]
+    late = pl.DataFrame(
+        {
+            "account": "ann",
+            "amount": [50, -30, 1, 5],
+            "event_time": [10_000, 15_000, 90_000, 12_000],
+            "ingestion_time": [10_000, 15_000, 90_000, 90_000],
+        }
+    )
+    changes = mr.replay(jobs["corrected"], late, batch=1).select("op", "amount", "balance", "before").rows()
+    assert changes[:5] == [
+        ("+", 50, 50, None),
+        ("+", -30, 20, 50),
+        ("+", 5, 55, 50),
+        ("-", -30, 20, 50),
+        ("+", -30, 25, 5),
+    ]
     assert shown["followed"] == [(50, -30), (-30, 5), (5, None), (1, None)]
 
 

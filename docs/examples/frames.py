@@ -70,6 +70,13 @@ spending = mr.Job(
     .write(SPENDING),
 )
 
+corrected = mr.Job(
+    "corrected",
+    payments.group_by("account")
+    .over(balance=aggregates.sum("amount"), before=frames.lag("amount"), lateness="10m")
+    .write(mr.Topic("analytics.corrected", Statement, key="account")),
+)
+
 followed = mr.Job(
     "followed",
     payments.group_by("account").over(after=frames.lead("amount", within="10m"), ttl="30d").write(FOLLOWED),

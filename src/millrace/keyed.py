@@ -151,6 +151,7 @@ class Keyed(AggregationMethods):
         rows: RowBounds | None = None,
         range: TimeBounds | None = None,  # noqa: A002 - the word of SQL
         ttl: Duration | None = None,
+        lateness: Duration | None = None,
         **columns: Reduction | Aggregate | FrameFunction,
     ) -> Stream:
         """Each row beside columns computed from the rows of its key around it, as in SQL's `OVER (PARTITION
@@ -162,14 +163,18 @@ class Keyed(AggregationMethods):
         `range="10m"` the rows of this time and of up to 10 min before, both ends included. With two bounds,
         as SQL's BETWEEN: `rows=(-3, -1)`, `range=("-10m", "0s")`, `(None, 0)`. Only frames by `range` hold
         rows of the same time that come after their row. `ttl`: a key begins anew after so long without a row,
-        so that quiet keys leave the state; otherwise their last rows stay for ever.
+        so that quiet keys leave the state; otherwise their last rows stay for ever. With `lateness`, rows
+        that come so late are taken, and correct the rows around them: a row that changes is taken back (`op`
+        `-`) and shown anew (`+`). `lead` then waits for nothing, and corrects, too.
         """
         if unnamed:
             raise DefinitionError(
                 f"over({unnamed[0]!s:.80}) needs a name for its column; write "
                 "over(before=frames.lag('speed'))"
             )
-        return self._results(over.build_over(self.stream.node, self.keys, columns, rows, range, ttl))
+        return self._results(
+            over.build_over(self.stream.node, self.keys, columns, rows, range, ttl, lateness)
+        )
 
     def match_rules(self, rules: Stream, *, show: Sequence[str] = ()) -> Stream:
         """One result per match of any rule in the rows of a key: `rule`, `steps` and `times` of its events,

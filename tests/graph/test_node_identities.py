@@ -325,6 +325,7 @@ NODES: dict[str, tuple[Callable[[], Stream], dict[str, Any]]] = {
             ],
             "frame": {"unit": "range", "lower": -600000, "upper": 0},
             "ttl": 3600000,
+            "lateness": None,
         },
     ),
 }

@@ -1,6 +1,8 @@
 """Random row frames, and DuckDB's `OVER (...)` of the same."""
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from millrace import aggregates, frames
@@ -73,9 +75,14 @@ def an_aggregate(chance: random.Random, over: str, is_bounded: bool, has_peers: 
 
 
 def row_frames(
-    chance: random.Random, flow: Flow, stream: Stream, table: str
+    chance: random.Random, flow: Flow, rows_of: Callable[[random.Random, Flow], tuple[Stream, str]]
 ) -> tuple[Stream, str, tuple[str, ...]]:
-    """Rows beside columns of those around them: a stream, the query of a table, and their columns."""
+    """Rows beside columns of those around them: a stream, the query of a table, and their columns.
+
+    Rows that are not in order wait for each other, or those that come late correct the others.
+    """
+    lateness = flow.disorder if flow.disorder and chance.random() < 0.4 else None
+    stream, table = rows_of(chance, flow if lateness is None else replace(flow, disorder=0))
     keys = chance.choice([("k",), ("g",), ("b",), ("k", "g"), ("v", "b")])
     by, ttl = ", ".join(keys), chance.choice([None, None, 3, 9])
     if ttl is not None:
@@ -94,6 +101,6 @@ def row_frames(
     ]
     columns = {f"o{place}": function for place, (function, _) in enumerate(chosen)}
     limit: dict[str, Any] = {} if ttl is None else {"ttl": ttl * flow.unit}
-    made = stream.group_by(*keys).over(**columns, **frame, **limit)
+    made = stream.group_by(*keys).over(**columns, **frame, **limit, lateness=lateness)
     query = f"SELECT {', '.join([*KINDS, *(sql for _, sql in chosen)])}, t FROM {table}"
     return made, query, (*KINDS, *columns, "event_time")

@@ -385,7 +385,7 @@ def deduplications(chance: random.Random, flow: Flow) -> Case:
 
 
 def framed(chance: random.Random, flow: Flow) -> Case:
-    return Case(*row_frames(chance, flow, *rows_of(chance, flow)))
+    return Case(*row_frames(chance, flow, rows_of))
 
 
 KINDS_OF_CASES = (

@@ -255,6 +255,7 @@ around = readings.group_by("sensor").over(
     number=frames.row_number(),
     rows=10,
     ttl="1d",
+    lateness="1m",
 )
 assert_type(around, mr.Stream)
 assert_type(readings.group_by("sensor").over(total=aggregates.sum("value"), rows=(None, -1)), mr.Stream)

@@ -41,6 +41,7 @@ _DIFFERENCES = {
     "upper": "joins rows of another distance in time",
     "table_keys": "joins a table with another key",
     "frame": "has other row frames",
+    "lateness": "takes rows of another lateness",
     "ttl": "has keys begin anew after another time",
     "over": "takes panes instead of rows, or the other way round",
 }

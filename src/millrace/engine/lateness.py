@@ -12,7 +12,8 @@ The rule, by what the operator does with rows:
     windows, sessions                   watermark >= end of its window + lateness, for each window of its own
     windows that have a single pane     the same without lateness, or the low watermark has passed the
                                         window's end: "closed"
-    rows in order, joins by time        watermark > time of the row
+    rows in order, joins by time        watermark > time of the row, or with a lateness (row frames) that
+                                        much later
     deduplicate, immediate              watermark >= time of the row + within: an earlier copy may have
                                         been forgotten
 
@@ -111,9 +112,11 @@ _INTERNAL = (
 # Rows in order, joins by time, deduplication: a row is late by its own time.
 
 
-def is_behind() -> pl.Expr:
-    """Whether a row is behind its watermark, so that rows after it may have been taken already."""
-    return (pl.col(WATERMARK) > pl.col(ROW_TIME)).fill_null(value=False)
+def is_behind(by: int = 0) -> pl.Expr:
+    """Whether a row is behind its watermark by more than so much, so that rows after it may have been taken
+    already.
+    """
+    return (pl.col(WATERMARK) > pl.col(ROW_TIME) + by).fill_null(value=False)
 
 
 def is_forgotten(after: int) -> pl.Expr:

@@ -102,6 +102,8 @@ class OrderedRows:
     """Whether rows are taken as they come, with the clock as their watermark."""
     table: str = "waiting"
     input_index: int = 0
+    lateness: int = 0
+    """How far behind its watermark a row may still be taken; it is released at once, behind later ones."""
 
     def take(
         self, state: SlotState, body: Body, blocks: Sequence[Block], judge: Judge | None = None
@@ -132,7 +134,7 @@ class OrderedRows:
         """The rows that wait now, and those that come too late to be taken in order."""
         if rows is None:
             return None, None
-        is_behind = lateness.never() if self.in_processing_time else lateness.is_behind()
+        is_behind = lateness.never() if self.in_processing_time else lateness.is_behind(self.lateness)
         accepted, late = lateness.split_late(rows, is_behind)
         if WINDOW_INPUT in self.columns and WINDOW_INPUT not in accepted.columns:
             accepted = accepted.with_columns(pl.lit(None, pl.Boolean).alias(WINDOW_INPUT))

@@ -11,7 +11,7 @@ from millrace.engine import state
 from millrace.testing.script import OnEngine, OnModel
 from over_strategies import row_frames as random_jobs
 from peers.row_frames import row_frames
-from peers.streams import Duck, a_flow, added_up, run
+from peers.streams import Duck, Flow, a_flow, added_up, run
 from strategies import A, batches, examples, write
 from test_engine_against_model import hold_batch
 
@@ -27,14 +27,16 @@ def test_every_batch_shows_and_refuses_the_same_rows(data: st.DataObject) -> Non
             hold_batch(engine, model, batch)
 
 
+def rows_of_a(_: random.Random, flow: Flow) -> tuple[mr.Stream, str]:
+    return mr.read(A, watermark=flow.watermark), "(SELECT * FROM a)"
+
+
 def test_the_rows_are_those_of_duckdbs_over() -> None:
     duck, rows = Duck(), 0
     for seed in range(80):
         chance = random.Random(f"row frames {seed}")
         flow = a_flow(chance)
-        stream, query, columns = row_frames(
-            chance, flow, mr.read(A, watermark=flow.watermark), "(SELECT * FROM a)"
-        )
+        stream, query, columns = row_frames(chance, flow, rows_of_a)
         written = run(chance, mr.Job("framing", write(stream, "analytics.framed")), flow)
         duck.give(flow)
         answer = duck.ask(query)

@@ -38,6 +38,7 @@ LAG = frames.lag("value")
         ({"n": LAG, "range": "0s"}, r"range='0s' must be longer than zero"),
         ({"n": LAG, "range": ("-1m", "5s")}, r"looks at rows after its row"),
         ({"n": LAG, "range": ("-1m",)}, r"range=\('-1m',\) has two bounds, such as"),
+        ({"n": LAG, "lateness": "0s"}, r"lateness='0s' must be longer than zero"),
         ({"n": LAG, "ttl": 0}, r"ttl=0 must be longer than zero"),
         (
             {"n": aggregates.distinct("value")},
@@ -94,6 +95,12 @@ def test_explain_says_what_where_and_when() -> None:
     assert "where     range between 1m preceding and current row" in text
     assert "until the rows after it are known, at most 10s" in text
     assert "a key begins anew after 1d without a row" in text
+
+
+def test_explain_says_what_corrects() -> None:
+    text = str(mr.Job("framed", write(read().over(before=LAG, lateness="1m"), "analytics.framed")))
+    assert "lateness  a row up to 1m late corrects those around it" in text
+    assert "gives     a changelog" in text
 
 
 @pytest.mark.parametrize(

@@ -17,20 +17,19 @@ Example, `over(rows=2, before=lag("v"), total=sum("v"))`, rows of one key:
     before   null    1       2
     total    1       3       6
 
-What is kept then is the row at 15 s alone.
+What is kept then is the row at 15 s alone. With a lateness, `over_corrections.py` takes these parts instead.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
-import polars as pl
-
-from millrace import panes
 from millrace.aggregates import ORDER
 from millrace.engine.exchange import Block, Body
 from millrace.engine.operators.contract import OperatorResult, number_pairs
+from millrace.engine.operators.over_frames import released_rows, to_panes, waiting_rows
 from millrace.engine.operators.over_lead import FollowingRows
 from millrace.engine.operators.over_range import RowsInRange
 from millrace.engine.operators.over_rows import RowsBefore
@@ -39,12 +38,19 @@ from millrace.engine.ordered_rows import OrderedRows
 from millrace.engine.plan import Operator
 from millrace.engine.state import SlotState
 from millrace.graph.build.over import Over
-from millrace.values.columns import ROW_TIME
+
+Part: TypeAlias = RowsBefore | RowsInRange | RunningTotals
+
+
+def past_parts(operator: Operator, node: Over) -> list[Part]:
+    """The parts that look back."""
+    kinds: tuple[type[Part], ...] = (RowsBefore, RowsInRange, RunningTotals)
+    return [part(operator, node) for part in kinds if part.is_needed(node)]
 
 
 @dataclass(frozen=True, eq=False)
 class OverOperator:
-    """Rows with columns computed from the rows around them."""
+    """Rows with columns computed from the rows around them, each shown once."""
 
     operator: Operator
     node: Over
@@ -52,40 +58,19 @@ class OverOperator:
     @cached_property
     def rows(self) -> OrderedRows:
         """The rows that wait until the watermark has passed them."""
-        keys = self.node.keys
-        return OrderedRows(self.operator, (*ORDER, *(c for c in self.node.row_columns if c not in keys)))
+        return waiting_rows(self.operator, self.node)
 
     @cached_property
-    def _empty(self) -> pl.DataFrame:
-        """No rows, as they are released."""
-        schema = self.node.inputs[0].schema
-        columns = {name: schema[name] for name in (*self.node.keys, *self.node.row_columns)}
-        return pl.DataFrame(schema={**columns, **dict.fromkeys(ORDER, pl.Int64)})
-
-    @cached_property
-    def _parts(self) -> list[RowsBefore | RowsInRange | RunningTotals | FollowingRows]:
+    def _parts(self) -> list[Part | FollowingRows]:
         """What adds columns, in this order: rows that wait for later ones have all the others by then."""
-        parts = (RowsBefore, RowsInRange, RunningTotals, FollowingRows)
-        return [part(self.operator, self.node) for part in parts if part.is_needed(self.node)]
+        ahead = [FollowingRows(self.operator, self.node)] if self.node.leads else []
+        return [*past_parts(self.operator, self.node), *ahead]
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """One batch: judge rows, release those in order, add their columns, keep what later rows need."""
         batch = self.rows.take(state, body, blocks)
-        released = self._empty if batch.rows is None else batch.rows.select(self._empty.columns)
-        rows = released.sort(ORDER, maintain_order=True)  # a step may have made several rows of one record
-        state = batch.state
+        state, rows = batch.state, released_rows(self.node, batch)
         for part in self._parts:
             state, rows = part.add_columns(state, rows, batch)
-        return batch.result(state, self._to_panes(rows))
-
-    def _to_panes(self, rows: pl.DataFrame) -> pl.DataFrame:
-        time = pl.col(ROW_TIME)
-        shown = rows.sort(ORDER, maintain_order=True).select(
-            *self.node.row_columns,
-            *self.node.columns,
-            time.alias("event_time"),
-            time.alias("window_start"),
-            (time + 1).alias("window_end"),
-            *panes.shown_once(),
-        )
-        return number_pairs(shown, self.node.schema)
+        shown = to_panes(self.node, rows.sort(ORDER, maintain_order=True))
+        return batch.result(state, number_pairs(shown, self.node.schema))

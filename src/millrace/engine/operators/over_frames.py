@@ -10,10 +10,58 @@ from collections.abc import Iterable, Mapping
 
 import polars as pl
 
+from millrace import panes
 from millrace.aggregates import ORDER, Reduction
 from millrace.durations import END_OF_STREAM
+from millrace.engine.ordered_rows import OrderedBatch, OrderedRows
+from millrace.engine.plan import Operator
 from millrace.graph.build.over import Over
 from millrace.values.columns import EXPIRES_AT, GROUP, IS_NEW, RESTARTS, ROW_INDEX, ROW_NUMBER, ROW_TIME
+
+
+def row_schema(node: Over) -> pl.Schema:
+    """The columns of rows as they are released: keys, what they bring, and their order."""
+    schema = node.inputs[0].schema
+    columns = {name: schema[name] for name in (*node.keys, *node.row_columns)}
+    return pl.Schema({**columns, **dict.fromkeys(ORDER, pl.Int64())})
+
+
+def waiting_rows(operator: Operator, node: Over) -> OrderedRows:
+    """The rows that wait until the watermark has passed them."""
+    columns = [name for name in row_schema(node) if name not in node.keys]
+    return OrderedRows(operator, columns, lateness=node.row_lateness)
+
+
+def released_rows(node: Over, batch: OrderedBatch) -> pl.DataFrame:
+    """The rows that wait no longer, in order; those that a step made of one record as they came."""
+    columns = row_schema(node)
+    released = columns.to_frame() if batch.rows is None else batch.rows.select(columns.names())
+    return released.sort(ORDER, maintain_order=True)
+
+
+def to_panes(node: Over, rows: pl.DataFrame, **history: pl.Expr) -> pl.DataFrame:
+    """Rows as they are shown; `history`: where that is not as of rows that are shown once."""
+    time = pl.col(ROW_TIME)
+    once = {name: pl.lit(value, panes.COLUMNS[name]) for name, value in panes.SHOWN_ONCE.items()}
+    return rows.select(
+        *node.row_columns,
+        *node.columns,
+        time.alias("event_time"),
+        time.alias("window_start"),
+        (time + 1).alias("window_end"),
+        **{**once, **history},
+    )
+
+
+def lead_columns(node: Over) -> list[pl.Expr]:
+    """The values of later rows of the group that come in time."""
+    time = pl.col(ROW_TIME)
+    return [
+        pl.when(time.shift(-lead.n).over(GROUP) - time < lead.within)
+        .then(pl.col(str(lead.column)).shift(-lead.n).over(GROUP))
+        .alias(name)
+        for name, lead in node.leads.items()
+    ]
 
 
 def join_rows(node: Over, stored: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
@@ -28,12 +76,17 @@ def join_rows(node: Over, stored: pl.DataFrame, new: pl.DataFrame) -> pl.DataFra
             new.with_columns(pl.lit(value=True).alias(IS_NEW)),
         ]
     )
+    return add_groups(node, both)
+
+
+def add_groups(node: Over, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows in order, with the number of their group."""
     group = list(node.keys)
     if node.ttl is not None:
         is_restart = (pl.col(ROW_TIME) - pl.col(ROW_TIME).shift(1) >= node.ttl).fill_null(value=False)
-        both = both.with_columns(is_restart.cum_sum().over(group).alias(RESTARTS))
+        rows = rows.with_columns(is_restart.cum_sum().over(group).alias(RESTARTS))
         group.append(RESTARTS)
-    numbered = both.with_row_index(GROUP)
+    numbered = rows.with_row_index(GROUP)
     return numbered.with_columns(pl.col(GROUP).first().over(group)).drop(RESTARTS, strict=False)
 
 

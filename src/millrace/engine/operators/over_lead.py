@@ -19,10 +19,9 @@ from functools import cached_property
 
 import polars as pl
 
-from millrace.aggregates import ORDER
 from millrace.durations import END_OF_STREAM
 from millrace.engine.keyed_table import KeyedTable
-from millrace.engine.operators.over_frames import join_rows
+from millrace.engine.operators.over_frames import join_rows, lead_columns, row_schema
 from millrace.engine.ordered_rows import OrderedBatch
 from millrace.engine.plan import Operator
 from millrace.engine.state import SlotState
@@ -40,18 +39,11 @@ class FollowingRows:
     operator: Operator
     node: Over
 
-    @staticmethod
-    def is_needed(node: Over) -> bool:
-        """Whether a column looks ahead."""
-        return bool(node.leads)
-
     @cached_property
     def _empty(self) -> pl.DataFrame:
         """No rows with the columns that they have when they come here."""
-        schema = self.node.schema
-        columns = {name: schema[name] for name in (*self.node.keys, *self.node.row_columns)}
-        known = {name: schema[name] for name in self.node.columns if name not in self.node.leads}
-        return pl.DataFrame(schema={**columns, **dict.fromkeys(ORDER, pl.Int64()), **known})
+        known = {name: self.node.schema[name] for name in self.node.columns if name not in self.node.leads}
+        return pl.DataFrame(schema={**row_schema(self.node), **known})
 
     @cached_property
     def _table(self) -> KeyedTable:
@@ -75,20 +67,18 @@ class FollowingRows:
         keys, deadline = rows.select(self.node.keys).unique(), batch.deadline
         waiting = self._table.read_due(state, keys, batch.old_watermark, deadline)
         joined = join_rows(self.node, waiting, rows.select(self._empty.columns))
-        known = joined.with_columns(self._leads(deadline))
+        known = joined.with_columns(*lead_columns(self.node), self._is_known(deadline))
         state = self._keep(state, known, batch)
         passed = known.filter(HOLDS)
         return self._table.expire(state, batch.watermark), passed
 
-    def _leads(self, deadline: int) -> list[pl.Expr]:
-        """The values of later rows, and whether all are known."""
-        time, values, is_known = pl.col(ROW_TIME), [], []
-        for name, lead in self.node.leads.items():
-            later = time.shift(-lead.n).over(GROUP)
-            value = pl.col(str(lead.column)).shift(-lead.n).over(GROUP)
-            values.append(pl.when(later - time < lead.within).then(value).alias(name))
-            is_known.append(later.is_not_null() | (time + lead.within <= deadline))
-        return [*values, pl.all_horizontal(is_known).alias(HOLDS)]
+    def _is_known(self, deadline: int) -> pl.Expr:
+        """Whether all later rows are there, or can no longer come in time."""
+        time = pl.col(ROW_TIME)
+        return pl.all_horizontal(
+            time.shift(-lead.n).over(GROUP).is_not_null() | (time + lead.within <= deadline)
+            for lead in self.node.leads.values()
+        ).alias(HOLDS)
 
     def _keep(self, state: SlotState, known: pl.DataFrame, batch: OrderedBatch) -> SlotState:
         """The rows that wait; a tombstone of each key whose rows have all gone on."""

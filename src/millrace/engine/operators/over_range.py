@@ -45,13 +45,13 @@ class RowsInRange:
         return kept_schema(self.node, framed_columns(self.node))
 
     def add_columns(
-        self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch
+        self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch, *, keep: bool = True
     ) -> tuple[SlotState, pl.DataFrame]:
-        """The rows of a batch with the columns of this part."""
+        """The rows of a batch with the columns of this part; with `keep`, later rows look back at them."""
         new = frame_columns(self.node, rows, framed_columns(self.node))
         stored = self._read(state, rows.select(self.node.keys).unique(), batch.old_watermark)
         joined = join_rows(self.node, stored, new)
-        state = self._keep(state, new, batch)
+        state = self._keep(state, new, batch) if keep else state
         framed = self.node.framed
         return state, rows.hstack(add_frames(self.node, joined, framed).select(*framed))
 

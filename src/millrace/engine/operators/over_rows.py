@@ -64,14 +64,14 @@ class RowsBefore:
         )
 
     def add_columns(
-        self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch
+        self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch, *, keep: bool = True
     ) -> tuple[SlotState, pl.DataFrame]:
-        """The rows of a batch with the columns of this part."""
+        """The rows of a batch with the columns of this part; with `keep`, later rows look back at them."""
         if not rows.is_empty():
             new = frame_columns(self.node, rows, self._columns)
             stored = self._table.read(state, rows.select(self.node.keys).unique())
             joined = join_rows(self.node, stored, new)
-            state = self._keep(state, joined, batch)
+            state = self._keep(state, joined, batch) if keep else state
         else:
             joined = join_rows(self.node, self._table.empty, frame_columns(self.node, rows, self._columns))
         if self.node.ttl is not None:

@@ -86,15 +86,15 @@ class RunningTotals:
         return KeyedTable(self.operator.id, RUNNING, self.node.keys, empty, until=EXPIRES_AT)
 
     def add_columns(
-        self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch
+        self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch, *, keep: bool = True
     ) -> tuple[SlotState, pl.DataFrame]:
-        """The rows of a batch with the columns of this part."""
+        """The rows of a batch with the columns of this part; with `keep`, later rows look back at them."""
         new = self._to_partials(frame_columns(self.node, rows, self._no_rows.columns))
         stored = self._table.empty
         if not rows.is_empty():
             stored = self._table.read(state, rows.select(self.node.keys).unique())
         running = self._run(join_rows(self.node, stored, new))
-        state = self._keep(state, running, batch)
+        state = self._keep(state, running, batch) if keep else state
         return state, rows.hstack(self._results(running))
 
     def _partial_exprs(self) -> list[pl.Expr]:

@@ -17,6 +17,7 @@ from millrace.engine.operators.match_contiguous import ContiguousMatchOperator
 from millrace.engine.operators.match_rules import MatchRulesOperator
 from millrace.engine.operators.ordered_windows import OrderedWindowsOperator
 from millrace.engine.operators.over import OverOperator
+from millrace.engine.operators.over_corrections import CorrectedOverOperator
 from millrace.engine.operators.process import ProcessOperator
 from millrace.engine.operators.sliced_windows import SlicedWindowsOperator
 from millrace.engine.operators.table_join import TableJoinOperator
@@ -52,6 +53,11 @@ def _match_recognize(operator: Operator, node: graph.MatchRecognize) -> StageOpe
     return MatchRecognizeOperator(operator, node)
 
 
+def _over(operator: Operator, node: Over) -> StageOperator:
+    """By whether rows are ever corrected."""
+    return (OverOperator if node.is_append_only else CorrectedOverOperator)(operator, node)
+
+
 OPERATORS: dict[type[graph.Operation], Callable[[Operator, Any], StageOperator]] = {
     graph.Aggregation: _aggregation,
     graph.Deduplication: DeduplicateOperator,
@@ -61,7 +67,7 @@ OPERATORS: dict[type[graph.Operation], Callable[[Operator, Any], StageOperator]]
     graph.Process: ProcessOperator,
     IntervalJoin: IntervalJoinOperator,
     MatchRules: MatchRulesOperator,
-    Over: OverOperator,
+    Over: _over,
     TableJoin: TableJoinOperator,
 }
 

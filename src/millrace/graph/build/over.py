@@ -60,6 +60,8 @@ class Over(graph.Operation):
     frame: Frame
     ttl: int | None
     """A key begins anew after a row that comes so long after the one before."""
+    correction: int | None = None
+    """How late a row may come and still correct its neighbours; None: rows are shown once."""
 
     kind = "over"
     verb = "over"
@@ -68,7 +70,22 @@ class Over(graph.Operation):
         """The columns, the frame, and when a key begins anew."""
         columns = [{"name": name, **_identify_column(column)} for name, column in self.columns.items()]
         frame = {"unit": self.frame.unit, "lower": self.frame.lower, "upper": self.frame.upper}
-        return {"columns": columns, "frame": frame, "ttl": self.ttl}
+        return {"columns": columns, "frame": frame, "ttl": self.ttl, "lateness": self.correction}
+
+    @property
+    def is_append_only(self) -> bool:
+        """Whether rows are never corrected."""
+        return self.correction is None
+
+    @property
+    def accumulation(self) -> panes.Accumulation:
+        """A row that is corrected is taken back as it was."""
+        return "accumulating" if self.is_append_only else "retracting"
+
+    @property
+    def look_ahead(self) -> int:
+        """How much later than a row the rows are that it may ask for."""
+        return max((lead.within for lead in self.leads.values()), default=0)
 
     def expressions(self) -> Mapping[str, Any]:
         """Those that aggregates are computed of."""
@@ -78,12 +95,22 @@ class Over(graph.Operation):
     @property
     def output_delay(self) -> int:
         """A row is shown late, by as much as the later row may come later that it waits for."""
-        return max((lead.within for lead in self.leads.values()), default=0)
+        return self.look_ahead if self.is_append_only else 0
+
+    @property
+    def lateness(self) -> int:
+        """How far behind the watermark a row may still be corrected."""
+        return 0 if self.correction is None else self.correction + self.look_ahead
+
+    @property
+    def row_lateness(self) -> int:
+        """How far behind the watermark a row may still be taken."""
+        return self.correction or 0
 
     @property
     def emits_in_order(self) -> bool:
         """Rows of one key and time go on together, in their order, unless they wait for later ones."""
-        return not self.leads
+        return self.is_append_only and not self.leads
 
     @property
     def row_columns(self) -> list[str]:
@@ -118,10 +145,11 @@ class Over(graph.Operation):
         yield "what", f"{', '.join(f'{name} = {column}' for name, column in self.columns.items())} {self.by}"
         yield "where", str(self.frame) if self.framed else "the rows of the key"
         ahead = f"; until the rows after it are known, at most {durations.format_millis(self.output_delay)}"
-        yield "when", f"{graph.IN_ORDER}{ahead if self.leads else ''}"
+        yield "when", f"{graph.IN_ORDER}{ahead if self.output_delay else ''}"
         if self.ttl is not None:
             yield "how", f"a key begins anew after {durations.format_millis(self.ttl)} without a row"
-        yield "lateness", graph.BEHIND
+        late = f"a row up to {durations.format_millis(self.row_lateness)} late corrects those around it"
+        yield "lateness", graph.BEHIND if self.is_append_only else late
 
 
 def _identify_column(column: Column) -> graph.Identity:
@@ -137,6 +165,7 @@ def build_over(
     rows: RowBounds | None,
     range_: TimeBounds | None,
     ttl: Duration | None,
+    lateness: Duration | None,
 ) -> graph.Node:
     """The node; refuses what is not a function of rows, and what would be kept for ever."""
     require_rows(source, "over(...)")
@@ -153,7 +182,8 @@ def build_over(
     kept = {name: dtype for name, dtype in rows_in.schema.items() if name not in SYSTEM_COLUMNS}
     schema = pl.Schema({**kept, **types, "event_time": pl.Int64(), **panes.COLUMNS})
     ttl_ms = None if ttl is None else durations.parse_positive(ttl, name="ttl")
-    node = Over((rows_in,), schema, keys, functions, frame, ttl_ms)
+    correction = None if lateness is None else durations.parse_positive(lateness, name="lateness")
+    node = Over((rows_in,), schema, keys, functions, frame, ttl_ms, correction)
     return node if rows_in is source else drop_arguments(node)
 
 

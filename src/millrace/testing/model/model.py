@@ -34,7 +34,7 @@ from millrace.testing.model.interval_join import ModelIntervalJoin
 from millrace.testing.model.operators import ModelOperator, ModelRowOperator, apply_steps, compute_values
 from millrace.testing.model.ordered_windows import ModelOrderedWindows
 from millrace.testing.model.outcome import OperatorOutcome, RowModel, net_changes
-from millrace.testing.model.over import ModelOver
+from millrace.testing.model.over import model_over
 from millrace.testing.model.patterns import RECOGNIZERS
 from millrace.testing.model.process import ModelProcess
 from millrace.testing.model.source import SourceEvent, source_row
@@ -52,7 +52,7 @@ MODELS: dict[type[graph.Operation], Callable[[Any, Any], RowModel]] = {
     **RECOGNIZERS,
     IntervalJoin: ModelIntervalJoin,
     TableJoin: ModelTableJoin,
-    Over: ModelOver,
+    Over: model_over,
     graph.Deduplication: ModelDeduplicate,
     graph.Process: ModelProcess,
 }

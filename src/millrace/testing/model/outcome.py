@@ -76,14 +76,18 @@ class RowModel(Protocol):
 
 
 def release_rows(
-    waiting: list[ArrivedRow], arrivals: Sequence[ArrivedRow], watermark: float, outcome: OperatorOutcome
+    waiting: list[ArrivedRow],
+    arrivals: Sequence[ArrivedRow],
+    watermark: float,
+    outcome: OperatorOutcome,
+    lateness: int = 0,
 ) -> list[ArrivedRow]:
     """The waiting rows before `watermark`, in order.
 
-    New rows wait first; those behind the watermark of their partition are refused.
+    New rows wait first; those behind the watermark of their partition, by more than `lateness`, are refused.
     """
     for arrival in arrivals:
-        if arrival.is_future or arrival.row["event_time"] < arrival.watermark:
+        if arrival.is_future or arrival.row["event_time"] + lateness < arrival.watermark:
             outcome.refuse(arrival.row, arrival.row_order, "future" if arrival.is_future else "late", 1)
         else:
             waiting.append(arrival)

@@ -22,7 +22,7 @@ class OverSpec:
 
     columns: Mapping[str, Any]
     frame: Mapping[str, Any]
-    """`rows`, `range` and `ttl`, as they are given."""
+    """`rows`, `range`, `ttl` and `lateness`, as they are given."""
 
     def apply(self, rows: stream.Stream) -> stream.Stream:
         """Events beside the columns."""
@@ -32,7 +32,8 @@ class OverSpec:
         """A row that was shown, in the words of transcripts."""
         columns = {name: row[name] for name in self.columns}
         shown = {"key": json.loads(row["key"]), "at": row["event_time"], "value": row["value"]}
-        return {**shown, "over": columns, "window": [row["window_start"], row["window_end"]]} | {
+        shown["over" if row["op"] == "+" else "gone"] = columns
+        return {**shown, "window": [row["window_start"], row["window_end"]]} | {
             name: row[name] for name in ("timing", "index", "settled_index", "final")
         }
 
@@ -43,9 +44,9 @@ def parse_document(spec: Any) -> OverSpec:
         raise TranscriptError(
             f"`over: {to_text(spec)}` names no columns; write {{columns: {{total: sum, before: {{lag: 1}}}}}}"
         )
-    check_keys(spec, ("columns", "rows", "range", "ttl"), "over")
+    check_keys(spec, ("columns", "rows", "range", "ttl", "lateness"), "over")
     columns = {name: _parse_column(name, column) for name, column in spec["columns"].items()}
-    frame = {key: _parse_bounds(spec[key], key) for key in ("rows", "range", "ttl") if key in spec}
+    frame = {key: _parse_bounds(bounds, key) for key, bounds in spec.items() if key != "columns"}
     return OverSpec(columns, frame)
 
 
@@ -65,7 +66,7 @@ def _parse_column(name: str, column: Any) -> Any:
 
 def _parse_bounds(value: Any, key: str) -> Any:
     """A number, or two of them of which the first may be null."""
-    if not isinstance(value, list) or key == "ttl":
+    if not isinstance(value, list) or key in ("ttl", "lateness"):
         return parse_integer(value, key)
     if len(value) != 2:
         raise TranscriptError(f"`{key}: {to_text(value)}` has two bounds; write [N, N] or [null, N]")

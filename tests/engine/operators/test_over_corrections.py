@@ -1,0 +1,84 @@
+"""Row frames with a lateness: a late row corrects the rows around it."""
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meter_readings import READINGS, Shown, job, read, reading, stored_rows
+from millrace import aggregates, frames, windows
+from millrace.engine import state
+from millrace.testing.model.source import SourceEvent
+from millrace.testing.script import On, OnEngine, OnModel, Script
+from over_strategies import row_frames
+from strategies import batches, examples
+from test_engine_against_model import hold_batch
+
+
+@given(data=st.data())
+@examples(100)
+def test_every_batch_shows_takes_back_and_refuses_the_same_rows(data: st.DataObject) -> None:
+    jobs = data.draw(row_frames(corrected=True))
+    engine = OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 1, 2, 5])))
+    model = OnModel(jobs.jobs, jobs.partitions)
+    with patch.object(state, "MERGE_FACTOR", data.draw(st.sampled_from([2, state.MERGE_FACTOR]))):
+        for batch in data.draw(batches(jobs)):
+            hold_batch(engine, model, batch)
+
+
+ON = pytest.mark.parametrize("on", ["model", "engine"])
+
+
+@ON
+def test_only_the_rows_that_differ_are_taken_back(on: On) -> None:
+    shown = Shown(read().over(before=frames.lag("value"), lateness=10), "op", "before", "timing", on=on)
+    assert len(shown.after(*[reading(at, float(at)) for at in (10, 14, 16)], watermark=17)) == 3
+    shown.script.restart()
+    assert sorted(shown.after(reading(12, 12.0), watermark=18)) == [
+        (12, "+", 10.0, "late"),
+        (14, "+", 12.0, "late"),
+        (14, "-", 10.0, "on_time"),
+    ]
+    assert sorted(shown.after(reading(13, 13.0), watermark=19)) == [
+        (13, "+", 12.0, "late"),
+        (14, "+", 13.0, "late"),
+        (14, "-", 12.0, "late"),
+    ]
+
+
+@ON
+def test_a_row_later_than_the_lateness_is_refused(on: On) -> None:
+    shown = Shown(read().over(n=frames.row_number(), lateness=10), "op", "n", on=on)
+    shown.after(reading(20, 1.0), watermark=30)
+    assert shown.after(reading(19, 2.0), reading(20, 3.0), watermark=30) == [(20, "+", 2)]
+    assert [row["event_time"] for row in shown.script.late()] == [19]
+
+
+@ON
+def test_windows_that_follow_are_corrected_and_final_waits(on: On) -> None:
+    stream = read().over(total=aggregates.sum("value"), lateness=10)
+    greatest = stream.window(windows.fixed(10), accumulation="retracting").group_by("meter").max("total")
+    script = Script(job(greatest), on=on)
+    script.events(reading(1, 1.0), reading(5, 2.0))
+    script.watermark(10)
+    assert [(row["op"], row["total"]) for row in script.panes()] == [("+", 3.0)]
+    script.events(reading(3, 4.0))
+    assert sorted((row["op"], row["total"]) for row in script.panes()) == [("+", 7.0), ("-", 3.0)]
+    final = Shown(stream.final(), "total", on=on)
+    assert not final.after(reading(1, 1.0), reading(5, 2.0), watermark=11)
+    assert final.after(reading(3, 4.0), watermark=13) == [(1, 1.0)]
+    assert final.after(watermark=16) == [(3, 5.0), (5, 7.0)]
+
+
+@pytest.mark.parametrize("frame", [{}, {"rows": 2}, {"range": 20}], ids=str)
+def test_rows_that_nothing_can_correct_are_forgotten(frame: dict[str, Any]) -> None:
+    columns: dict[str, Any] = {"total": aggregates.sum("value"), "after": frames.lead("value", within=20)}
+    made = read().over(**columns, **frame, lateness=30)
+    engine = OnEngine([job(made)], {READINGS.name: 1})
+    most = 0
+    for n in range(150):
+        engine.feed([SourceEvent(READINGS.name, 0, n, n * 10, n * 10, {"meter": "a", "value": 1.0})], n * 10)
+        most = max(most, stored_rows(engine))
+    assert most < 120
