@@ -31,7 +31,7 @@ def build_keys(
         else:
             name = _name_of(expr, source.schema)
             keys.append(name)
-            computed[name] = expr
+            computed[name] = expr.meta.undo_aliases()
     if not keys:
         raise DefinitionError(
             "group_by() names no column, so there would be no key; name one, or leave group_by() out: "
