@@ -230,6 +230,22 @@ for grouped in (windowed, by_sensor):
     assert_type(grouped.distinct("value"), mr.Stream)
     assert_type(grouped.quantiles("value", [0.5]), mr.Stream)
     assert_type(grouped.top(3, by="value"), mr.Stream)
+    assert_type(grouped.count("sensor", where=pl.col("value") > 0, distinct=True), mr.Stream)
+    assert_type(grouped.mean(pl.col("value") * 2, name="twice", where="is_last"), mr.Stream)
+    assert_type(
+        grouped.top(3, "is_last", by=["value", pl.col("round") % 2], descending=[True, False], explode=True),
+        mr.Stream,
+    )
+assert_type(windowed.group_by("sensor", hour=pl.col("event_time") // 3_600_000), mr.Keyed)
+large = pl.col("value") > 100
+some_rows: dict[str, aggregates.Reduction | aggregates.Aggregate] = {
+    "n": aggregates.count(where=large),
+    "total": aggregates.sum(pl.col("value") * pl.col("round"), where="is_last", distinct=True),
+    "rounds": aggregates.collect("round", distinct=True),
+    "top": aggregates.top(3, "sensor", by=["value", "round"], descending=[True, False], ranks=True),
+    "spread": Spread(pl.col("value").abs(), where=large),
+}
+assert_type(windowed.aggregate(**some_rows), mr.Stream)
 totals = by_sensor.sum("value")
 assert_type(totals.late(), mr.Stream)
 

@@ -49,6 +49,7 @@ def test_rows_are_grouped_by_what_an_expression_makes_of_them(on: On) -> None:
         (lambda: READINGS.group_by(ODD.alias("odd"), "k"), ("odd", "k")),
         (lambda: READINGS.group_by(hour=pl.col("event_time") // HOUR), ("hour",)),
         (lambda: READINGS.group_by(line="k"), ("line",)),
+        (lambda: READINGS.group_by(pl.struct(pl.col("k").alias("z")).alias("s")), ("s",)),
         (lambda: READINGS.group_by(sign=pl.when(pl.col("v") > 0).then(1)), ("sign",)),
     ],
 )

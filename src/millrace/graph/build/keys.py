@@ -5,7 +5,7 @@ A step before the grouping makes columns of expressions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -25,13 +25,16 @@ def build_keys(
     """The rows with all columns of the key, and their names."""
     keys: list[str] = []
     computed: dict[str, pl.Expr] = {}
-    for expr in _to_exprs(columns, named):
+    for expr in _to_exprs(expressions.flatten(columns)):
         if expr.meta.is_column_selection():
             keys += _plain_columns(expr, source.schema)
         else:
             name = _name_of(expr, source.schema)
             keys.append(name)
-            computed[name] = expr.meta.undo_aliases()
+            computed[name] = expr
+    for name, expr in zip(named, _to_exprs(named.values()), strict=True):
+        keys.append(_name_of(expr.alias(name), source.schema))
+        computed[name] = expr
     if not keys:
         raise DefinitionError(
             "group_by() names no column, so there would be no key; name one, or leave group_by() out: "
@@ -42,14 +45,16 @@ def build_keys(
     return (build_with_columns(source, (), computed) if computed else source), tuple(keys)
 
 
-def _to_exprs(columns: Sequence[Any], named: Mapping[str, Any]) -> list[pl.Expr]:
-    for value in (*expressions.flatten(columns), *named.values()):
+def _to_exprs(values: Iterable[Any]) -> list[pl.Expr]:
+    exprs = []
+    for value in values:
         if not isinstance(value, str | pl.Expr) and not hasattr(value, "otherwise"):
             raise DefinitionError(
                 f"group_by({short_repr(value)}) needs columns; use their names, or expressions such as "
                 "pl.col('speed') // 10"
             )
-    return expressions.to_expressions("group_by", columns, named)
+        exprs += expressions.to_expressions("group_by", [value])
+    return exprs
 
 
 def _plain_columns(expr: pl.Expr, schema: pl.Schema) -> list[str]:
