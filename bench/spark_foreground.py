@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from millrace.config import Settings
@@ -29,7 +30,9 @@ def run(
     """Runs the query until it has caught up or `stop` says so, in the given session or a new one."""
     with lock_folder(settings.state.dir / settings.run.name) as folder:
         task = prepare_task(folder, jobs, settings, **options)
-        Quarantine(folder.path).release(retry, [job.name for job in jobs])
+        quarantine = Quarantine(folder.path)
+        quarantine.release(retry, [job.name for job in jobs])
+        task = replace(task, retries_jobs=bool(quarantine.released))
         with folder.with_scratch():
             query.run(
                 spark or session.open_in_folder(settings, task.identity.partitions, folder),

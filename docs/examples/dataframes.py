@@ -93,7 +93,7 @@ def main(kind: str, jars: str, where: str, folder: str) -> None:
             available_now=True,
         )
         query.awaitTermination()
-    mr.run(sold, on="local", until_caught_up=True, log_url=log, state_dir=f"{folder}/state")
+    mr.run(sold, on="local", until_end=True, log_url=log, state_dir=f"{folder}/state")
     results = sold.to_dataframe(spark, log=log).where("op = '+'")
     (to_jdbc if kind == "jdbc" else to_kafka)(results, where)
     spark.stop()

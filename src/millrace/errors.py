@@ -17,7 +17,8 @@
     │   ├── StateInUse       another run holds it
     │   ├── StateUnwritable  no permission, no space
     │   ├── StateUnreadable  what is stored cannot be read
-    │   └── StateMismatch    it belongs to other jobs
+    │   ├── StateMismatch    it belongs to other jobs
+    │   └── StreamEnded      its stream has ended, so no row can follow
     ├── InputError           a file or recording that cannot be read
     ├── PatternFailed        a pattern met events with which it cannot go on
     │   └── NoPlaceToSkip    it is to skip to an event that a match does not have
@@ -100,6 +101,12 @@ class StateUnreadable(StateError):
 
 class StateMismatch(StateError):
     """The state folder belongs to other jobs."""
+
+
+class StreamEnded(StateError):
+    """The stream of a state folder has ended (`until_end`):
+    rows that come now would be late for everything.
+    """
 
 
 class InputError(MillraceError):

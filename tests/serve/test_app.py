@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace.durations import END_OF_STREAM
 from millrace.log import Log
 from millrace.log.status import LaggingPartition, Status, status_topic
 from millrace.serve import server as server_module
@@ -133,10 +134,20 @@ def test_jobs_are_as_their_runs_say(log: Log, running: Running) -> None:
         "events_per_s": 1000.0, "results_per_s": 80.0,
         "latency_ms": 1_102, "batch": 4, "batch_ms": 80, "last_batch_at": now, "quarantined": "why",
         "held_back": {"topic": "input.vehicle-positions", "partition": 3, "behind_ms": 12_000},
+        "ended": False,
     }  # fmt: skip
     text = running.ask("/metrics")[1].decode()
     assert f'millrace_job_lag_events{{job="{LAYER}",run="night"}} 12.0' in text
     assert "process_cpu_seconds_total" in text
+
+
+def test_a_job_whose_topics_have_ended_has_ended(running: Running) -> None:
+    now = running.state.clock()
+    end = {"watermarks": {f"{LAYER}/a": END_OF_STREAM}, "ended": ["input.vehicle-positions"]}
+    running.state.jobs.add("night", [status(now, 1, **end)])
+    (job,) = running.json("/api/jobs")["jobs"]
+    assert (job["ended"], job["watermark"]) == (True, None)
+    assert not status(now, 1, ended=["other"]).has_ended(LAYER)
 
 
 def test_the_rate_of_a_run_that_has_stopped_is_nought(running: Running) -> None:

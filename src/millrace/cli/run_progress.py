@@ -92,6 +92,8 @@ def _describe_hold(hold: "WatermarkHold | None") -> str:
 
 
 def _format_time(at: int) -> str:
+    if at >= durations.END_OF_STREAM:
+        return "at the end of the stream"
     try:
         return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError, OSError):

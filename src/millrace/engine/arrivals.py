@@ -39,7 +39,8 @@ class BatchProgress:
         """From the progress as it is stored."""
         reports = collect_reports(operator, body)
         before = Progress.from_json(saved).wake(reports, body.now)
-        return cls(operator, reports, before, before.advance(reports, body.now, at_end=body.at_end))
+        at_end = _has_ended(operator, body)
+        return cls(operator, reports, before, before.advance(reports, body.now, at_end=at_end))
 
     @property
     def watermark(self) -> int:
@@ -105,12 +106,26 @@ def report_partition(watermark: Watermark, source: SourcePartition) -> Partition
     )
 
 
+def _has_ended(operator: Operator, body: Body) -> bool:
+    """Whether no row follows on any channel."""
+    topics = body.ended_topics
+    return all(
+        edge.read.topic.name in topics
+        if edge.read is not None
+        else body.low_watermarks.get(upstream or "") == END_OF_STREAM
+        for edge, upstream in zip(operator.edges, operator.upstream, strict=True)
+    )
+
+
 def _idle_after(watermark: Watermark, partition: SourcePartition) -> int | None:
     """After how many milliseconds without rows the partition is idle; null: never.
 
     A partition that has never held a record does not wait for ever: nobody may be writing to it. In a bounded
-    run it does not wait at all (`empty_after` is 0), whatever `idle` says.
+    run it does not wait at all (`empty_after` is 0), whatever `idle` says. Nor does one that has ended, while
+    other topics of the operator go on.
     """
+    if partition.is_ended:
+        return 0
     if watermark.idle is None or partition.idle_after_if_empty == 0:
         return partition.idle_after_if_empty
     return watermark.idle

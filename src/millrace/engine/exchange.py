@@ -91,6 +91,8 @@ class SourcePartition:
     """
     idle_after_if_empty: int | None = None
     """For a partition that has never held a record: the milliseconds after which it counts as idle."""
+    is_ended: bool = False
+    """Whether no row follows, as its topic has ended."""
 
 
 @dataclass
@@ -98,7 +100,6 @@ class Body:
     """The contents of a packet: the batch's clock, progress, and blocks."""
 
     now: int
-    at_end: bool = False
     sources: list[SourcePartition] = field(default_factory=list)
     low_watermarks: dict[str, int | None] = field(default_factory=dict)
     """The low watermark of each operator passed so far."""
@@ -109,14 +110,26 @@ class Body:
     counts: dict[str, int] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
 
+    @property
+    def ended_topics(self) -> frozenset[str]:
+        """The topics of which no row follows."""
+        return frozenset(source.topic for source in self.sources if source.is_ended)
+
     def encode(self) -> bytes:
         """A JSON header behind its length, then the bytes of the blocks."""
         encoded = [block.encode() for block in self.blocks]
         header: dict[str, Any] = {
             "now": self.now,
-            "end": self.at_end,
             "sources": [
-                [s.topic, s.partition, s.has_rows, dict(s.clocks), dict(s.lags), s.idle_after_if_empty]
+                [
+                    s.topic,
+                    s.partition,
+                    s.has_rows,
+                    dict(s.clocks),
+                    dict(s.lags),
+                    s.idle_after_if_empty,
+                    s.is_ended,
+                ]
                 for s in self.sources
             ],
             "lows": self.low_watermarks,
@@ -138,14 +151,13 @@ class Body:
         header = json.loads(data[4:at])
         body = cls(
             header["now"],
-            header["end"],
             low_watermarks=header["lows"],
             idle_operators=frozenset(header["idle"]),
             counts=header["counts"],
         )
-        for topic, partition, has_rows, clocks, lags, idle_after in header["sources"]:
+        for topic, partition, has_rows, clocks, lags, *rest in header["sources"]:
             reports = {clock: [LagReport(*lag) for lag in some] for clock, some in lags.items()}
-            body.sources.append(SourcePartition(topic, partition, has_rows, clocks, reports, idle_after))
+            body.sources.append(SourcePartition(topic, partition, has_rows, clocks, reports, *rest))
         for operator, marks in header["partitions"].items():
             body.partition_watermarks[operator] = [PartitionWatermark(*mark) for mark in marks]
         for target, kind, channel, length in header["blocks"]:
@@ -173,7 +185,7 @@ def merge_bodies(bodies: Iterable[Body]) -> Body:
         raise ValueError(
             "a batch without a single packet: the source sends one to every slot, whatever it has read"
         )
-    merged = Body(max(body.now for body in received), any(body.at_end for body in received))
+    merged = Body(max(body.now for body in received))
     merged.idle_operators = frozenset.intersection(*(body.idle_operators for body in received))
     for body in received:
         merged.sources += body.sources

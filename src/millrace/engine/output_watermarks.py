@@ -90,5 +90,6 @@ class OutputWatermarks:
             if source.topic == read.topic.name
         }
         progress = self._reads.get(read, Progress()).wake(reports, results.now)
-        self._reads[read] = progress.advance(reports, results.now, at_end=False)
+        at_end = read.topic.name in results.ended
+        self._reads[read] = progress.advance(reports, results.now, at_end=at_end)
         return self._reads[read].low_watermark

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from millrace import graph
+from millrace.durations import END_OF_STREAM
 from millrace.engine.exchange import Block, Body, SourcePartition, merge_bodies
 from millrace.engine.isolation import Failure, failure_block, find_culprits, parse_failure, to_dead_letters
 from millrace.engine.late_share import LateShare
@@ -51,9 +52,18 @@ class Results:
     """Jobs that were stopped by their own code, in this batch or before, and why."""
 
     @property
+    def ended(self) -> frozenset[str]:
+        """The topics of which no row follows."""
+        return frozenset(source.topic for source in self.sources if source.is_ended)
+
+    @property
     def holds(self) -> dict[str, WatermarkHold]:
         """What holds the watermark of each such operator back, where anything does."""
-        found = {operator: find_hold(reaches) for operator, reaches in self.partition_watermarks.items()}
+        found = {
+            operator: find_hold(reaches)
+            for operator, reaches in self.partition_watermarks.items()
+            if self.watermarks.get(operator) != END_OF_STREAM
+        }
         return {operator: held_back for operator, held_back in found.items() if held_back is not None}
 
 

@@ -6,7 +6,7 @@ through the stateless steps of its jobs, then to the slots of their keys (`routi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -55,19 +55,29 @@ class PartitionBatch:
 
 
 def route_batch(
-    plan: Plan, batches: Sequence[PartitionBatch], now: int, *, end: bool = False, bounded: bool = False
+    plan: Plan,
+    batches: Sequence[PartitionBatch],
+    now: int,
+    *,
+    ended: Collection[str] = (),
+    bounded: bool = False,
 ) -> list[Packet]:
     """One packet for every slot, since progress concerns them all.
 
-    `bounded`: no events are expected of empty partitions.
+    `ended`: the topics of which no row follows. `bounded`: no events are expected of empty partitions.
     """
-    bodies = [Body(now, end) for _ in range(plan.slots)]
+    bodies = [Body(now) for _ in range(plan.slots)]
     with lookups.share_answers(now) as answers:
         for topic in plan.topics:
             topic_batches = [batch for batch in batches if batch.topic == topic.name]
             timed = [_add_clocks(plan, batch, bodies[0]) for batch in topic_batches if batch.rows is not None]
             _report_progress(
-                plan, topic_batches, timed, bodies, empty_after=0 if bounded else EMPTY_PARTITION_TIMEOUT
+                plan,
+                topic_batches,
+                timed,
+                bodies,
+                empty_after=0 if bounded else EMPTY_PARTITION_TIMEOUT,
+                is_ended=topic.name in ended,
             )
             if timed:
                 rows = timed[0] if len(timed) == 1 else pl.concat(timed)
@@ -130,6 +140,7 @@ def _report_progress(
     bodies: list[Body],
     *,
     empty_after: int,
+    is_ended: bool,
 ) -> None:
     """Sends the progress of each partition to every slot; its counts and dead letters to one of them."""
     frames = iter(timed)
@@ -144,7 +155,7 @@ def _report_progress(
             clocks[UPSTREAM_CLOCK] = batch.upstream_watermark
         idle_after = empty_after if batch.end_offset == 0 else None
         source = SourcePartition(
-            batch.topic, batch.partition, batch.rows is not None, clocks, lags, idle_after
+            batch.topic, batch.partition, batch.rows is not None, clocks, lags, idle_after, is_ended
         )
         for body in bodies:
             body.sources.append(source)

@@ -178,7 +178,6 @@ def _next_body(incoming: Body) -> Body:
     """What the next stage must know besides rows."""
     return Body(
         incoming.now,
-        incoming.at_end,
         low_watermarks=dict(incoming.low_watermarks),
         idle_operators=incoming.idle_operators,
     )

@@ -183,6 +183,11 @@ class Log(Protocol):
     def end_offsets(self, topic: str) -> dict[int, int]:
         """One past the last offset, by partition."""
 
+    def await_commits(self, topic: str) -> None:
+        """Returns when every transaction on the topic has ended that is open now. Then `end_offsets` counts
+        what it committed; a writer's commit may return a moment before.
+        """
+
     def writer(self, name: str) -> Writer:
         """Takes over the name: from now on, commits of an older writer of that name raise `Fenced`."""
 

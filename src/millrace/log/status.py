@@ -51,10 +51,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """How far each topic was read: the sum of the next offsets of its partitions."""
     holds: dict[str, LaggingPartition] = {}
     """What holds the watermark of an operator back; those that nothing holds back are left out."""
+    ended: list[str] = []
+    """The topics that have ended, sorted: no row of them follows, and what waited for them is complete."""
 
     def to_records(self) -> OutgoingRecords:
         """The record for the log."""
         return OutgoingRecords(pa.array([msgspec.json.encode(self)], pa.binary()))
+
+    def has_ended(self, job: str) -> bool:
+        """Whether all topics that a job reads have ended."""
+        return bool(self.ended) and {*self.ended}.issuperset(self.reads.get(job, []))
 
     def watermark_of(self, job: str) -> int | None:
         """Up to when a job's results are complete: its operators' lowest watermark, if all are known."""

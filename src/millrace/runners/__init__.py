@@ -50,6 +50,7 @@ def run(
     on: Literal["local", "spark"] | None = None,
     settings: Settings | None = None,
     until_caught_up: bool = False,
+    until_end: bool = False,
     report: Callable[[BatchReport], None] = _ignore_report,
     retry: Sequence[str] = (),
     reset: Sequence[str] = (),
@@ -58,8 +59,11 @@ def run(
     take_over: bool = False,
     **options: object,
 ) -> None:
-    """Runs jobs together, as one query, until stopped or, with `until_caught_up`, until they have read what
-    the log holds now.
+    """Runs jobs together, as one query, until stopped.
+
+    With `until_caught_up`, until they have read what the log holds now, and what they themselves write
+    meanwhile. With `until_end`, those streams then end: all windows, timers and patterns that wait are
+    completed, and the run ends. Nothing can follow in that state folder.
 
     A job whose own code raises is stopped alone, and stays so until it is named in `retry`; at the end
     `JobQuarantined` says so. Jobs may join and leave between runs in one state folder, and the number of
@@ -84,6 +88,7 @@ def run(
             handle_report,
             settings=chosen,
             until_caught_up=until_caught_up,
+            until_end=until_end,
             retry=retry,
             state_changes=StateChanges(reset, migrate or {}),
             restore=None if restore is None else Path(restore),

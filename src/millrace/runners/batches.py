@@ -60,18 +60,21 @@ class Offsets:
     watermarks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """How far the writers of topics vouch for what follows, by partition, where a job follows them."""
 
+    ended: frozenset[str] = frozenset()
+    """The topics that have ended with this batch or before: no row of them is expected any more."""
+
     def to_json(self) -> str:
         """As text."""
-        optional = {"bounded": True} if self.bounded else {}
-        return json.dumps(
-            {
-                "topics": self.topics,
-                "clock": self.clock,
-                **optional,
-                **({"ids": dict(self.ids)} if self.ids else {}),
-                **({"watermarks": self.watermarks} if any(self.watermarks.values()) else {}),
-            }
-        )
+        optional = {"bounded": self.bounded, "ids": dict(self.ids), "ended": sorted(self.ended)}
+        if any(self.watermarks.values()):
+            optional["watermarks"] = self.watermarks
+        present = {name: value for name, value in optional.items() if value}
+        return json.dumps({"topics": self.topics, "clock": self.clock, **present})
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all topics have ended."""
+        return self.ended.issuperset(self.topics)
 
     @property
     def has_empty(self) -> bool:
@@ -114,6 +117,7 @@ class Offsets:
             data.get("bounded", False),
             data.get("ids", {}),
             _by_partition(data.get("watermarks", {})),
+            frozenset(data.get("ended", ())),
         )
 
 
@@ -137,6 +141,7 @@ def resolve_offsets(log: Log, start: Offsets, topics: Iterable[str]) -> Offsets:
         start.clock,
         ids=ids,
         watermarks={name: marks for name, marks in start.watermarks.items() if name in names},
+        ended=start.ended.intersection(names),
     )
 
 
@@ -208,7 +213,7 @@ def plan_batch_end(
     topics = {
         t: {p: start.topics[t].get(p, 0) + counts[t, p] for p in partitions} for t, partitions in ends.items()
     }
-    return Offsets(topics, max(now, start.clock), bounded, {**start.ids, **ids})
+    return Offsets(topics, max(now, start.clock), bounded, {**start.ids, **ids}, ended=start.ended)
 
 
 def _refuse_recreated_topics(
@@ -280,16 +285,6 @@ def plan_ranges(
         (*topic_partition, begins.get(topic_partition, 0), stop)
         for topic_partition, stop in sorted(ends.items())
     ]
-
-
-def extend_target(log: Log, target: Offsets, loops: Collection[str]) -> Offsets:
-    """The offsets at which a run has caught up: the ends when it started,
-    and for topics in loops the present ends.
-    """
-    return Offsets(
-        {name: log.end_offsets(name) if name in loops else ends for name, ends in target.topics.items()},
-        target.clock,
-    )
 
 
 def is_waiting_for_empty(offsets: Offsets, started_at: int, tick: int) -> bool:

@@ -313,6 +313,7 @@ class Committer:
                 operator: LaggingPartition(hold.topic, hold.partition, hold.behind)
                 for operator, hold in results.holds.items()
             },
+            ended=sorted(results.ended),
         )
 
 

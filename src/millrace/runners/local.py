@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from millrace.log.owners import Owner, claim_topics
 from millrace.runners import batches
 from millrace.runners.batch_clock import BatchClock, wall_clock
 from millrace.runners.batches import Offsets
+from millrace.runners.bounded import BoundedRun, check_ended
 from millrace.runners.commit import Committer
 from millrace.runners.signals import stop_signals
 from millrace.runners.slots import choose_local_slots
@@ -62,9 +63,11 @@ class Engine:
         now: int,
         *,
         end: bool = False,
+        ended: Collection[str] = (),
         bounded: bool = False,
     ) -> Results:
-        """One batch. Partitions without a piece have nothing new; at the `end` nothing more is expected.
+        """One batch. Partitions without a piece have nothing new; of topics that have `ended`, or of all at
+        the `end`, nothing more is expected.
 
         `bounded`: partitions that have never held a record do not hold the watermark back.
         """
@@ -75,7 +78,13 @@ class Engine:
             for p in range(n)
             if (t, p) not in present
         ]
-        packets = route_batch(self.plan, [*partition_batches, *absent], now, end=end, bounded=bounded)
+        packets = route_batch(
+            self.plan,
+            [*partition_batches, *absent],
+            now,
+            ended=self.partitions if end else ended,
+            bounded=bounded,
+        )
         for depth in range(1, self.plan.depth + 1):
             inboxes: dict[int, list[Body]] = {slot: [] for slot in range(self.plan.slots)}
             for packet in packets:
@@ -123,13 +132,15 @@ def run_local(
     *,
     settings: Settings,
     until_caught_up: bool = False,
+    until_end: bool = False,
     hooks: Hooks | None = None,
     retry: Sequence[str] = (),
     state_changes: StateChanges | None = None,
     restore: Path | None = None,
     take_over: bool = False,
 ) -> None:
-    """Runs jobs over the log until Ctrl-C or SIGTERM, or until they have read what the log holds now.
+    """Runs jobs over the log until Ctrl-C or SIGTERM, or until they have read what the log holds now, and
+    have come to the end of it (`bounded`).
 
     Exactly once, like the Spark runner: a batch's range and clock are written down before it runs, its
     results carry its number, and its state is stored last. When stopped, it finishes the batch at hand and
@@ -153,11 +164,20 @@ def run_local(
         stop_signals(_describe_work) as stopping,
     ):
         _check_committed(folder, checkpoint, committer)
+        check_ended(
+            log,
+            engine.plan,
+            checkpoint.planned_offsets or checkpoint.committed_offsets,
+            str(folder.path),
+            is_unfinished=checkpoint.planned_offsets is not None,
+            until_caught_up=until_caught_up,
+            until_end=until_end,
+        )
         engine.restore(checkpoint, quarantine)
         hooks = (hooks or Hooks()).stop_also_when(stopping.is_set)
         clock, now = BatchClock(hooks.clock, hooks.elapsed), hooks.clock()
         local_run = _LocalRun(log, engine, checkpoint, committer, quarantine, settings.run, hooks, clock, now)
-        local_run.run_batches(until_caught_up=until_caught_up)
+        local_run.run_batches(is_bounded=until_caught_up or until_end, until_end=until_end)
     if stopping.is_set():
         raise KeyboardInterrupt
     quarantine.check()
@@ -236,7 +256,7 @@ class _LocalRun:
     started_at: int
     """When it began."""
 
-    def run_batches(self, *, until_caught_up: bool) -> None:
+    def run_batches(self, *, is_bounded: bool, until_end: bool) -> None:
         """Batch after batch, the one that was begun and not finished first."""
         topics = self.engine.plan.topics
         start = batches.resolve_offsets(
@@ -244,47 +264,51 @@ class _LocalRun:
             self.checkpoint.committed_offsets or batches.beginning_offsets(self.log, topics),
             [topic.name for topic in topics],
         )
-        target = (
-            batches.plan_batch_end(self.log, start, now=0, on_data_loss=self.settings.on_data_loss)
-            if until_caught_up
-            else None
-        )
+        bounded = self._find_bounds(start, until_end=until_end) if is_bounded else None
+        start = start if bounded is None else bounded.begin(start)
+        is_first = True
         while not self.hooks.stop():
-            alignment = batches.WatermarkAlignment(
-                self.engine.partition_watermarks.values(), self.settings.max_ahead_ms
-            )
-            limit = self.settings.max_events_per_batch
-            on_data_loss = self.settings.on_data_loss
-            end = self.checkpoint.planned_offsets or self._follow_writers(
-                start,
-                batches.plan_batch_end(
-                    self.log,
-                    start,
-                    now=self.clock.after(start.clock),
-                    limit=limit,
-                    alignment=alignment,
-                    on_data_loss=on_data_loss,
-                    bounded=until_caught_up,
-                ),
-            )
-            if self.checkpoint.planned_offsets is None and not self._is_due(start, end):
-                if target is not None:
-                    batches.check_caught_up(target, start)
+            planned = self.checkpoint.planned_offsets
+            end = planned or self._plan_batch(start, bounded)
+            has_ticks = bounded is None or is_first
+            if planned is None and not self._is_due(start, end, has_ticks=has_ticks):
+                if bounded is None or not bounded.is_read(self.log, start):
+                    time.sleep(POLL_SECONDS)
+                    continue
+                ending = bounded.plan_ending(start, end.clock)
+                if ending is None:
                     return
-                time.sleep(POLL_SECONDS)
-                continue
+                end = ending
             self._run_batch(start, end)
-            start = end
-            if target is not None and batches.extend_target(
-                self.log, target, self.engine.plan.loop_topics
-            ).is_reached_by(end):
-                return
+            start, is_first = end, False
 
-    def _follow_writers(self, start: Offsets, end: Offsets) -> Offsets:
+    def _find_bounds(self, start: Offsets, *, until_end: bool) -> BoundedRun:
+        return BoundedRun.of(
+            self.log,
+            self.engine.plan,
+            self.checkpoint.planned_offsets or start,
+            until_end=until_end,
+            retries_jobs=bool(self.quarantine.released),
+        )
+
+    def _plan_batch(self, start: Offsets, bounded: BoundedRun | None) -> Offsets:
+        end = batches.plan_batch_end(
+            self.log if bounded is None else bounded.ends(self.log),
+            start,
+            now=self.clock.after(start.clock),
+            limit=self.settings.max_events_per_batch,
+            alignment=batches.WatermarkAlignment(
+                self.engine.partition_watermarks.values(), self.settings.max_ahead_ms
+            ),
+            on_data_loss=self.settings.on_data_loss,
+            bounded=bounded is not None,
+        )
         return follow_writers(self.log, self.engine.plan.followed_topics, start, end)
 
-    def _is_due(self, start: Offsets, end: Offsets) -> bool:
-        """Whether there is anything new, or something waits for the clock."""
+    def _is_due(self, start: Offsets, end: Offsets, *, has_ticks: bool) -> bool:
+        """Whether there is anything new or, with `has_ticks`, something waits for the clock."""
+        if start.has_ended:
+            return end.topics != start.topics
         if (
             end.topics != start.topics
             or end.watermarks != start.watermarks
@@ -294,7 +318,7 @@ class _LocalRun:
             return True
         tick = self.settings.tick_ms
         waits = self.engine.plan.needs_ticks or batches.is_waiting_for_empty(end, self.started_at, tick)
-        return waits and end.clock - start.clock >= tick
+        return has_ticks and waits and end.clock - start.clock >= tick
 
     def _run_batch(self, start: Offsets, end: Offsets) -> None:
         self.checkpoint.plan_batch(end)
@@ -305,7 +329,7 @@ class _LocalRun:
             end.watermarks,
         )
         results = self.committer.encode_outputs(
-            self.engine.step(partition_batches, end.clock, bounded=end.bounded)
+            self.engine.step(partition_batches, end.clock, ended=end.ended, bounded=end.bounded)
         )
         while results.failures:  # once more, from the state before, without the jobs that failed
             self.quarantine.commit_failures(
@@ -321,7 +345,7 @@ class _LocalRun:
             self.engine.states = dict(before)
             self.engine.plan = self.quarantine.pause_jobs(self.engine.plan)
             results = self.committer.encode_outputs(
-                self.engine.step(partition_batches, end.clock, bounded=end.bounded)
+                self.engine.step(partition_batches, end.clock, ended=end.ended, bounded=end.bounded)
             )
         fault_points.at("computed")
         self.committer.commit(self.checkpoint.batch, results)

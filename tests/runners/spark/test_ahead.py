@@ -35,7 +35,7 @@ def summarize(body: Body) -> tuple[Any, ...]:
         for block in body.blocks
         for row in block.frame.rows()
     )
-    return body.now, body.at_end, sources, body.counts, rows
+    return body.now, body.ended_topics, sources, body.counts, rows
 
 
 @pytest.mark.parametrize(

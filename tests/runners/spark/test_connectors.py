@@ -32,7 +32,7 @@ KAFKA = (  # Spark 4.3's own are not to be had everywhere; those before it do th
 SALES = [("ab"[second % 2], second, f"2026-01-01T00:00:{second:02}Z") for second in range(40)]
 SOLD = sorted(
     (name, sum(n for n in range(start, start + 10) if "ab"[n % 2] == name))
-    for start in (0, 10, 20)
+    for start in (0, 10, 20, 30)
     for name in "ab"
 )
 

@@ -1,5 +1,6 @@
 """The log as a Spark source: what a batch takes, when one is due, and who reads what. No JVM is started."""
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from millrace.engine.plan import Plan
 from millrace.engine.progress import PartitionWatermark
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import encode
+from millrace.runners import batches
+from millrace.runners.bounded import BoundedRun
 from millrace.runners.spark.open_logs import LogLocation
 from millrace.runners.spark.serialized_plan import SerializedPlan
 from millrace.runners.spark.source import LogStreamReader, ReadTask, SourceSpec, deal_ranges
@@ -54,11 +57,16 @@ class Clock:
         return self.now
 
 
-def reader(log: Log, clock: Clock, *, ticks: bool = False) -> LogStreamReader:
+def reader(
+    log: Log, clock: Clock, *, ticks: bool = False, until_caught_up: bool = False, until_end: bool = False
+) -> LogStreamReader:
     job = mr.Job(
         "totals", mr.read(READINGS).window(windows.fixed("10s")).group_by("sensor").sum("value").write(TOTALS)
     )
-    shipped = SerializedPlan.pack(Plan.of([job], slots=4))
+    plan = Plan.of([job], slots=4)
+    shipped = SerializedPlan.pack(plan)
+    start = batches.beginning_offsets(log, plan.topics)
+    bounded = BoundedRun.of(log, plan, start, until_end=until_end, retries_jobs=False)
     feed = SourceSpec(
         shipped,
         (READINGS.name,),
@@ -69,6 +77,7 @@ def reader(log: Log, clock: Clock, *, ticks: bool = False) -> LogStreamReader:
         has_ticks=ticks,
         max_tasks=2,
         rows_per_task=10,
+        bounded=pickle.dumps(bounded) if until_caught_up or until_end else None,
     )
     return LogStreamReader(feed, clock=clock)
 
@@ -89,7 +98,7 @@ def test_the_very_first_batch_comes_at_once_so_that_all_partitions_are_known_fro
     clock = Clock()
     source = reader(log, clock)
     assert source.latestOffset(source.initialOffset(), ALL) == {**source.initialOffset(), "clock": clock.now}
-    source.prepareForTriggerAvailableNow()
+    source = reader(log, clock, until_caught_up=True)
     assert source.latestOffset(source.initialOffset(), ALL)["clock"] == clock.now, (
         "also where it is to end when it has caught up"
     )
@@ -128,13 +137,23 @@ def test_a_limit_cuts_batches_that_lose_nothing(log: Log) -> None:
 
 
 def test_caught_up_means_with_the_log_as_it_was_at_the_start(log: Log) -> None:
-    source = reader(log, Clock(), ticks=True)
     append(log, 10)
-    source.prepareForTriggerAvailableNow()
+    source = reader(log, Clock(), ticks=True, until_caught_up=True)
     append(log, 10)
     caught_up = source.latestOffset(source.initialOffset(), ALL)
     assert total(caught_up) == 10
     assert source.latestOffset(caught_up, ALL) is caught_up
+
+
+def test_the_end_is_a_batch_of_its_own_that_comes_once(log: Log) -> None:
+    append(log, 10)
+    source = reader(log, Clock(), ticks=True, until_end=True)
+    read = source.latestOffset(source.initialOffset(), ALL)
+    assert "ended" not in read
+    end = source.latestOffset(read, ALL)
+    assert end == {**read, "ended": [READINGS.name]}
+    assert all(not task.rows and task.ended == {READINGS.name} for task in source.partitions(read, end))
+    assert source.latestOffset(end, ALL) is end
 
 
 def test_every_partition_is_in_every_batch_once(log: Log) -> None:

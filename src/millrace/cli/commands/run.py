@@ -24,10 +24,23 @@ EXAMPLES = format_examples(
     "millrace run vehicle-distribution",
     "millrace run jobs.py:words jobs.py:users --on spark --state /var/lib/millrace",
     "millrace run mypackage.jobs:all_of_them --until-caught-up",
+    "millrace run jobs.py:words --until-end",
 )
 
 UntilCaughtUp = Annotated[
-    bool, typer.Option("--until-caught-up", help="Stop when all events that the log holds now are read.")
+    bool,
+    typer.Option(
+        "--until-caught-up",
+        help="Stop when all events that the log holds now are read, and those that the jobs add meanwhile.",
+    ),
+]
+UntilEnd = Annotated[
+    bool,
+    typer.Option(
+        "--until-end",
+        help="Read all events that the log holds now, end the stream, complete all that waits, and stop. "
+        "Nothing can follow in this state folder.",
+    ),
 ]
 BatchSize = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Overrides run.max_events_per_batch.")
@@ -63,6 +76,7 @@ def run(
     state: StateDir = None,
     name: RunName = None,
     until_caught_up: UntilCaughtUp = False,
+    until_end: UntilEnd = False,
     max_events_per_batch: BatchSize = None,
     tick: Tick = None,
     master: Master = None,
@@ -90,7 +104,8 @@ def run(
         "spark_master": master,
     }
     changes = {"retry": tuple(retry or ()), "reset": tuple(reset or ())}
-    options = {"until_caught_up": until_caught_up, "restore": restore, "take_over": take_over, **changes}
+    modes = {"until_caught_up": until_caught_up, "until_end": until_end}
+    options = {**modes, "restore": restore, "take_over": take_over, **changes}
     _run(jobs, load_settings(config, **overrides), options)
 
 
@@ -110,5 +125,10 @@ def _run(specs: list[str] | None, settings: "Settings", options: dict[str, Any])
         runners.run(*jobs, settings=settings, report=progress.update, **options)
     finally:
         progress.close()
-    if options["until_caught_up"]:
+    if options["until_end"]:
+        _log.info(
+            "the stream has ended: all windows, timers and patterns are complete (%s events)",
+            f"{progress.events:,}",
+        )
+    elif options["until_caught_up"]:
         _log.info("caught up: all that the log held at the start is read (%s events)", f"{progress.events:,}")

@@ -163,6 +163,16 @@ class KafkaLog:
         """One past the last offset before which every transaction has ended, by partition."""
         return self._topics.offsets(topic, OffsetSpec.latest())
 
+    def await_commits(self, topic: str) -> None:
+        """Waits until readers of committed records see as far as the partitions go now."""
+        ends = self._topics.offsets(topic, OffsetSpec.latest(), committed=False)
+
+        def settled() -> int:
+            committed = self.end_offsets(topic)
+            return min(committed.get(partition, end) - end for partition, end in ends.items())
+
+        markers.await_settled(0, settled, wait_ms=TRANSACTION_MS + self.broker_errors.wait_ms)
+
     def writer(self, name: str) -> KafkaWriter:
         """Takes over the name: the older writer's next commit fails."""
         self.ensure_control_topic(MARKERS)

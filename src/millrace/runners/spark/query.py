@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import uuid
 import warnings
@@ -14,6 +15,7 @@ from millrace.config import Settings
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
 from millrace.runners import batches as feed
+from millrace.runners.bounded import BoundedRun
 from millrace.runners.commit import Committer
 from millrace.runners.slots import make_slot_labels
 from millrace.runners.spark import session
@@ -23,6 +25,7 @@ from millrace.runners.spark.savepoint import (
     move_state,
     newest_batch,
     read_committed_offsets,
+    read_planned_offsets,
 )
 from millrace.runners.spark.serialized_plan import SerializedPlan
 from millrace.runners.spark.sink import Sink
@@ -52,9 +55,17 @@ class QueryTask:
     identity: Identity
     path: Path
     """The state folder."""
-    until_caught_up: bool
+    until_caught_up: bool = False
+    until_end: bool = False
+    retries_jobs: bool = False
+    """Whether jobs were under quarantine until now."""
     move: StateMove | None = None
     """A move of the state that comes first, if one is needed."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the run ends by itself."""
+        return self.until_caught_up or self.until_end
 
 
 def run(
@@ -65,8 +76,8 @@ def run(
     stop: Callable[[], bool],
     poll_seconds: float = 0.5,
 ) -> None:
-    """Runs the query until it has caught up, where it was asked to, or `stop` says so; asked every `patience`
-    seconds.
+    """Runs the query until it has caught up or come to the end, where it was asked to, or `stop` says so;
+    asked every `poll_seconds`.
 
     When a job is put under quarantine, the query starts again from its checkpoint without it: the batch is
     taken back, its state too.
@@ -74,15 +85,15 @@ def run(
     if task.move is not None:
         task = replace(task, identity=move_state(spark, task.path, task.plan, task.settings, task.move))
     session.set_shuffle_partitions(spark, task.identity.partitions)
-    target = _end_offsets(task) if task.until_caught_up else None
+    bounded = find_bounds(task) if task.is_bounded else None
     with open_quarantine(task.path, task.plan) as quarantine:
-        while _run_query(spark, task, quarantine, report=report, stop=stop, poll_seconds=poll_seconds) or (
-            not stop() and _has_rows_in_loops(task)
+        while _run_query(
+            spark, task, quarantine, bounded=bounded, report=report, stop=stop, poll_seconds=poll_seconds
         ):
             pass
     quarantine.check()
-    if target is not None and not stop():
-        feed.check_caught_up(target, _committed_offsets(task))
+    if bounded is not None and not stop():
+        bounded.check_done(_resolve_start(task, _committed_offsets(task)))
 
 
 def _run_query(
@@ -90,12 +101,13 @@ def _run_query(
     task: QueryTask,
     quarantine: Quarantine,
     *,
+    bounded: BoundedRun | None,
     report: Report,
     stop: Callable[[], bool],
     poll_seconds: float,
 ) -> bool:
     """Runs one query; returns True if it must start again."""
-    query, sink = start_query(spark, task, report, quarantine)
+    query, sink = start_query(spark, task, report, quarantine, bounded)
     try:
         while not query.awaitTermination(cast(int, poll_seconds)) and not stop():
             pass
@@ -117,30 +129,36 @@ def _committed_offsets(task: QueryTask) -> feed.Offsets | None:
     return load_savepoint(seed).offsets if seed.exists() else None
 
 
-def _end_offsets(task: QueryTask) -> feed.Offsets:
-    """The ends of the topics that the plan reads, without partitions that hold nothing any more."""
+def planned_offsets(path: Path, identity: Identity) -> tuple[feed.Offsets | None, bool]:
+    """The offsets after the last batch that was begun, and whether that is unfinished."""
+    checkpoint, seed = checkpoint_path(path, identity), seed_path(path, identity)
+    planned = newest_batch(checkpoint / "offsets")
+    if planned >= 0:
+        return read_planned_offsets(checkpoint), planned > newest_batch(checkpoint / "commits")
+    return (load_savepoint(seed).offsets if seed.exists() else None), False
+
+
+def find_bounds(task: QueryTask) -> BoundedRun:
+    """What a run reads that ends by itself."""
     log = get_log(LogLocation.of(task.settings), create=True)
     for topic in task.plan.topics:
         log.ensure(topic)
-    ends = {topic.name: log.end_offsets(topic.name) for topic in task.plan.topics}
-    begins = {topic.name: log.start_offsets(topic.name) for topic in task.plan.topics}
-    return feed.Offsets(
-        {t: {p: end for p, end in of.items() if end > begins[t][p]} for t, of in ends.items()}, 0
-    )
+    start = _resolve_start(task, planned_offsets(task.path, task.identity)[0])
+    return BoundedRun.of(log, task.plan, start, until_end=task.until_end, retries_jobs=task.retries_jobs)
 
 
-def _has_rows_in_loops(task: QueryTask) -> bool:
-    """Whether a query that has caught up has left rows in topics that it writes itself."""
-    if not task.until_caught_up or not task.plan.loop_topics:
-        return False
-    done = read_committed_offsets(checkpoint_path(task.path, task.identity))
-    return not feed.extend_target(
-        get_log(LogLocation.of(task.settings)), done, task.plan.loop_topics
-    ).is_reached_by(done)
+def _resolve_start(task: QueryTask, offsets: feed.Offsets | None) -> feed.Offsets:
+    """Offsets of all topics that are read: where there are none yet, the beginning of what the log holds."""
+    log, names = get_log(LogLocation.of(task.settings)), [topic.name for topic in task.plan.topics]
+    return feed.resolve_offsets(log, offsets or feed.Offsets({}, 0), names)
 
 
 def start_query(
-    spark: SparkSession, task: QueryTask, report: Report, quarantine: Quarantine
+    spark: SparkSession,
+    task: QueryTask,
+    report: Report,
+    quarantine: Quarantine,
+    bounded: BoundedRun | None = None,
 ) -> tuple[StreamingQuery, Sink]:
     """Starts the query from its checkpoint, or from the beginning of the log."""
     identity, run = task.identity, task.settings.run
@@ -152,7 +170,7 @@ def start_query(
     checkpoint, seed = checkpoint_path(task.path, identity), seed_path(task.path, identity)
     _prepare_checkpoint(checkpoint, task, committer)
     seed_text = str(seed) if seed.exists() else None
-    spec = _make_source_spec(task, plan, log.url)
+    spec = _make_source_spec(task, plan, log.url, bounded)
     name = f"millrace_{identity.id}"
     spark.dataSource.register(make_source(spec, name))
     frame = spark.readStream.format(name).load()
@@ -167,7 +185,7 @@ def start_query(
     )
     writer = (
         writer.trigger(availableNow=True)
-        if task.until_caught_up
+        if bounded is not None
         else writer.trigger(processingTime="0 seconds")
     )
     return writer.start(), sink
@@ -183,7 +201,7 @@ def _prepare_checkpoint(checkpoint: Path, task: QueryTask, committer: Committer)
     _delete_unfinished_state(checkpoint, complete)
 
 
-def _make_source_spec(task: QueryTask, plan: Plan, log_url: str) -> SourceSpec:
+def _make_source_spec(task: QueryTask, plan: Plan, log_url: str, bounded: BoundedRun | None) -> SourceSpec:
     """The settings of the source, which reads the log in tasks of Spark."""
     run, spark, identity = task.settings.run, task.settings.spark, task.identity
     seed = seed_path(task.path, identity)
@@ -202,6 +220,7 @@ def _make_source_spec(task: QueryTask, plan: Plan, log_url: str) -> SourceSpec:
         max_ahead_ms=run.max_ahead_ms,
         on_data_loss=run.on_data_loss,
         start_offsets=load_savepoint(seed).offsets.to_json() if seed.exists() else None,
+        bounded=None if bounded is None else pickle.dumps(bounded),
         query_name=uuid.uuid4().hex if is_reading_ahead else None,
         one_task=is_reading_ahead and plan.depth > 0 and identity.partitions == plan.slots == 1,
     )

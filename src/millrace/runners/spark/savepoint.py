@@ -69,7 +69,15 @@ def newest_batch(folder: Path) -> int:
 
 def read_committed_offsets(checkpoint: Path) -> Offsets:
     """The offsets at which the last complete batch ended."""
-    path = checkpoint / "offsets" / str(newest_batch(checkpoint / "commits"))
+    return _read_offsets(checkpoint / "offsets" / str(newest_batch(checkpoint / "commits")))
+
+
+def read_planned_offsets(checkpoint: Path) -> Offsets:
+    """The offsets at which the last batch ends that was begun."""
+    return _read_offsets(checkpoint / "offsets" / str(newest_batch(checkpoint / "offsets")))
+
+
+def _read_offsets(path: Path) -> Offsets:
     text = read_checked_text(path)
     try:
         return Offsets.from_json(text.splitlines()[-1])

@@ -200,7 +200,9 @@ class ScriptedReader(DataSourceStreamReader):
         assert isinstance(partition, _BatchPart)
         scripted: ScriptedBatch = pickle.loads((self._steps / str(partition.step)).read_bytes())  # noqa: S301 - our own file
         part = scripted.partition_batches[partition.remainder :: PARTITIONS]
-        packets = route_batch(self._plan.unpack(), part, scripted.now, end=scripted.end)
+        plan = self._plan.unpack()
+        ended = [topic.name for topic in plan.topics] if scripted.end else []
+        packets = route_batch(plan, part, scripted.now, ended=ended)
         yield to_record_batch(encode_packets(packets), self._slot_labels)
 
 

@@ -8,6 +8,7 @@ sees the same time: `{"topics": {"input.positions": {"0": 17, "1": 4}}, "clock":
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +33,7 @@ if (
 ):  # Spark unpacks a source in several processes that only plan; what reads is loaded where it reads
     from millrace.engine.exchange import Packet
     from millrace.runners.batches import Offsets, OnDataLoss, TopicEnds, WatermarkAlignment
+    from millrace.runners.bounded import BoundedRun
 
 PACKET_SCHEMA = StructType([StructField("slot", IntegerType()), StructField("packet", BinaryType())])
 """The rows that Spark shuffles: the label of a slot, and a packet for it."""
@@ -72,6 +74,8 @@ class SourceSpec:
     """Below this a second task costs more than it saves."""
     query_name: str | None = None
     """The id of this query, under which its tasks are read ahead; None: nothing is read ahead."""
+    bounded: bytes | None = None
+    """What is read where the run ends by itself: a `BoundedRun`, pickled, as few processes need it."""
     one_task: bool = False
     """Whether one task of Spark's reads all shares, one after the other, and works on them:
     read-ahead processes help it.
@@ -92,6 +96,8 @@ class ReadTask(InputPartition):
     """Whether the run ends when it has caught up, so that empty partitions do not hold the watermark back."""
     watermarks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """How far the writers of followed topics vouch for them at the end of the batch."""
+    ended: frozenset[str] = frozenset()
+    """The topics of which no row follows."""
 
     @property
     def rows(self) -> int:
@@ -122,7 +128,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, spec: SourceSpec, *, clock: Callable[[], int] = wall_clock) -> None:
         self._spec = spec
         self._clock = BatchClock(clock)
-        self._target_ends: _FrozenEnds | None = None
         self._started_at: int | None = None
         self._planned_batch: _PlannedBatch | None = None
 
@@ -140,10 +145,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._spec.max_events) if self._spec.max_events else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's interface
-        """Freezes the ends of the log: the query stops when it has reached them."""
-        from millrace.runners.spark.open_logs import get_log
-
-        self._target_ends = _FrozenEnds.of(get_log(self._spec.log), self._spec.topics)
+        """There is nothing to prepare: where such a query ends is part of its settings (`bounded`)."""
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's interface
         """The end of the next batch; `start` where nothing is new and no tick is due, so that no empty batch
@@ -156,11 +158,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from millrace.runners.spark.open_logs import get_log
         from millrace.runners.upstream import follow_writers
 
-        begin = _parse_offsets(start)
+        begin, bounded = _parse_offsets(start), self._load_bounds()
+        if bounded is not None and self._started_at is None:
+            begin = bounded.begin(begin)
         max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        log = get_log(self._spec.log) if self._target_ends is None else self._target_ends
-        ends, alignment = _FrozenEnds.of(log, begin.topics), self._read_alignment()
-        bounded = self._target_ends is not None
+        log = get_log(self._spec.log)
+        ends = _FrozenEnds.of(log if bounded is None else bounded.ends(log), begin.topics)
+        alignment = self._read_alignment()
         end = feed.plan_batch_end(
             ends,
             begin,
@@ -168,7 +172,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limit=max_events,
             alignment=alignment,
             on_data_loss=self._spec.on_data_loss,
-            bounded=bounded,
+            bounded=bounded is not None,
         )
         end = self._keep_planned_end(begin, end, ends)
         end = follow_writers(get_log(self._spec.log), self._spec.followed_topics, begin, end)
@@ -177,14 +181,17 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if max_events is None or self._spec.query_name is None
             else self._plan_following_batch(ends, end, max_events, alignment)
         )
-        return (
-            start
-            if end.topics == begin.topics
-            and end.watermarks == begin.watermarks
-            and not end.recreated_topics(begin)
-            and not self._is_due(begin, end)
-            else _to_spark_offsets(end)
-        )
+        is_new = end.topics != begin.topics or end.watermarks != begin.watermarks
+        if is_new or end.recreated_topics(begin) or self._is_due(begin, end):
+            return _to_spark_offsets(end)
+        ending = None if bounded is None else bounded.plan_ending(begin, end.clock)
+        return start if ending is None else _to_spark_offsets(ending)
+
+    def _load_bounds(self) -> BoundedRun | None:
+        if self._spec.bounded is None:
+            return None
+        bounded: BoundedRun = pickle.loads(self._spec.bounded)  # noqa: S301 - our own bytes, from the driver
+        return bounded
 
     def _is_due(self, begin: Offsets, end: Offsets) -> bool:
         """Whether a batch is due although nothing is new."""
@@ -193,11 +200,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         if self._started_at is None:
             self._started_at = end.clock
+        if begin.has_ended:
+            return False
         if begin.clock == 0 or (
             self._spec.start_offsets is not None and begin == Offsets.from_json(self._spec.start_offsets)
         ):
             return True
-        if self._target_ends is not None:
+        if self._spec.bounded is not None:
             return feed.has_to_close_empty(begin, end)
         waits = self._spec.has_ticks or feed.is_waiting_for_empty(end, self._started_at, self._spec.tick_ms)
         return waits and end.clock - begin.clock >= self._spec.tick_ms
@@ -214,7 +223,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             or end.recreated_topics(begin)
         ):
             return end
-        planned = Offsets(self._planned_batch[1], end.clock, end.bounded, end.ids)
+        planned = replace(end, topics=self._planned_batch[1])
         return (
             planned
             if planned.moved_partitions(begin) == end.moved_partitions(begin)
@@ -275,7 +284,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges, stop.clock, max_tasks=self._spec.max_tasks, rows_per_task=self._spec.rows_per_task
         )
         for task in tasks:
-            task.bounded, task.watermarks = stop.bounded, stop.watermarks
+            task.bounded, task.ended, task.watermarks = stop.bounded, stop.ended, stop.watermarks
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -317,7 +326,9 @@ def read_packets(spec: SourceSpec, task: ReadTask) -> list[EncodedPacket]:
         for topic, number, start, end in task.ranges
     ]
     partition_batches = with_watermarks(partition_batches, task.watermarks)
-    return encode_packets(route_batch(plan, partition_batches, task.now, bounded=task.bounded))
+    return encode_packets(
+        route_batch(plan, partition_batches, task.now, ended=task.ended, bounded=task.bounded)
+    )
 
 
 def encode_packets(packets: Sequence[Packet]) -> list[EncodedPacket]:
@@ -327,7 +338,7 @@ def encode_packets(packets: Sequence[Packet]) -> list[EncodedPacket]:
 
 @dataclass(frozen=True)
 class _FrozenEnds:
-    """The ends of a log at one moment. A query that stops when it has caught up reads up to them."""
+    """The ends of a log at one moment."""
 
     offsets: dict[str, dict[int, int]]
     ids: dict[str, str | None]

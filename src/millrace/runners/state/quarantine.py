@@ -57,6 +57,8 @@ class Quarantine:
     def __init__(self, folder: Path) -> None:
         """Reads the cases of earlier runs."""
         self._path = folder / "quarantine.json"
+        self.released: frozenset[str] = frozenset()
+        """The jobs that are tried again."""
         try:
             stored = decode_checked(self._path.read_bytes())["jobs"]
             self.cases: Mapping[str, Case] = {job: Case(**case) for job, case in stored.items()}
@@ -74,7 +76,8 @@ class Quarantine:
             raise DefinitionError(
                 f"retry {', '.join(unknown)}: there is no such job in this run; it has {', '.join(known)}"
             )
-        if set(jobs) & set(self.cases):
+        self.released = frozenset(jobs) & self.cases.keys()
+        if self.released:
             for job in jobs:
                 self._trace_path(job).unlink(missing_ok=True)
             self._write({job: case for job, case in self.cases.items() if job not in jobs})

@@ -94,6 +94,7 @@ def stand_by(spark: SparkSession, task: query.QueryTask, scratch: Path) -> None:
             identity=replace(task.identity, id=uuid.uuid4().hex, base=0),
             path=folder,
             until_caught_up=False,
+            until_end=False,
             move=None,
         )
         try:

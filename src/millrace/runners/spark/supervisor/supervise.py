@@ -39,6 +39,8 @@ from millrace.errors import RunFailed, StateMismatch
 from millrace.log import open_log
 from millrace.log.owners import Owner, claim_topics
 from millrace.runners import java
+from millrace.runners.batches import Offsets
+from millrace.runners.bounded import check_ended
 from millrace.runners.commit import Committer
 from millrace.runners.signals import stop_signals
 from millrace.runners.slots import choose_spark_layout
@@ -68,6 +70,8 @@ class StartOptions(TypedDict, total=False):
 
     until_caught_up: bool
     """It ends when it has read what the log holds at its start."""
+    until_end: bool
+    """Then it also ends the streams."""
     state_changes: StateChanges | None
     """Jobs whose state is dropped or migrated."""
     restore: Path | None
@@ -84,7 +88,8 @@ def run(
     retry: Sequence[str] = (),
     **options: Unpack[StartOptions],
 ) -> None:
-    """Runs jobs as one query until Ctrl-C or SIGTERM, or until they have read what the log holds now.
+    """Runs jobs as one query until Ctrl-C or SIGTERM, or until they have read what the log holds now, and
+    have come to the end of it.
 
     Raises KeyboardInterrupt when stopped, after all processes that it started have ended.
     """
@@ -99,6 +104,7 @@ def run(
         task = prepare_task(folder, jobs, settings, **options)
         quarantine = Quarantine(folder.path)
         quarantine.release(retry, [job.name for job in jobs])
+        task = replace(task, retries_jobs=bool(quarantine.released))
         if quarantine.stops_all(task.plan):
             _refuse_to_start(task, quarantine)
         if "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -134,6 +140,7 @@ def prepare_task(
     settings: Settings,
     *,
     until_caught_up: bool = False,
+    until_end: bool = False,
     state_changes: StateChanges | None = None,
     restore: Path | None = None,
     take_over: bool = False,
@@ -147,6 +154,7 @@ def prepare_task(
     cores, depth = session.count_cores(settings.spark), Plan.of(jobs, slots=1).depth
     slots, partitions = choose_spark_layout(settings, identity, cores=cores, depth=depth)
     plan = Plan.of(jobs, slots=slots)
+    _check_ended(folder, restore, plan, settings, until_caught_up=until_caught_up, until_end=until_end)
     if restore is not None:
         identity = _restore_savepoint(folder, restore, plan, settings, pending_changes, partitions)
         pending_changes = StateChanges()
@@ -158,7 +166,7 @@ def prepare_task(
         and identity.partitions == partitions
     )
     move = None if is_unchanged else StateMove(identity, pending_changes, partitions)
-    return QueryTask(plan, settings, identity, folder.path, until_caught_up, move)
+    return QueryTask(plan, settings, identity, folder.path, until_caught_up, until_end, move=move)
 
 
 def _check_folder(folder: StateFolder, *, is_restoring: bool) -> None:
@@ -172,6 +180,24 @@ def _check_folder(folder: StateFolder, *, is_restoring: bool) -> None:
         folder.check_new()
     folder.check_restored()
     check_checkpoints(folder.path)
+
+
+def _check_ended(
+    folder: StateFolder, restore: Path | None, plan: Plan, settings: Settings, **modes: bool
+) -> None:
+    """Refuses state whose stream has ended."""
+    from millrace.runners.spark.query import planned_offsets
+
+    identity = folder.read_identity()
+    offsets: Offsets | None = None
+    is_unfinished = False
+    if restore is not None:
+        offsets = load_savepoint(restore).offsets
+    elif identity is not None:
+        offsets, is_unfinished = planned_offsets(folder.path, identity)
+    if offsets is not None and offsets.ended:
+        with closing(open_log(settings)) as log:
+            check_ended(log, plan, offsets, str(folder.path), is_unfinished=is_unfinished, **modes)
 
 
 def _restore_savepoint(
