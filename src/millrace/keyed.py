@@ -40,6 +40,10 @@ class Keyed(AggregationMethods):
     stream: Stream
     keys: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        """The key and the columns."""
+        return f"Keyed(by {', '.join(self.keys)}: {', '.join(self._value_columns)})"
+
     @property
     def _value_columns(self) -> list[str]:
         return [c for c in self.stream.columns if c not in SYSTEM_COLUMNS and c not in self.keys]
@@ -142,7 +146,8 @@ class Keyed(AggregationMethods):
         share one deduplication and its state: name it, and build each job on the same stream.
         """
         within_ms = durations.parse_positive(within, name="within")
-        names = expressions.column_names("deduplicate", columns)
+        schema = self.stream.node.schema
+        names = expressions.column_names("deduplicate", columns, schema, SYSTEM_COLUMNS)
         return self._results(match.build_deduplication(self.stream.node, self.keys, names, within_ms))
 
     def over(

@@ -23,6 +23,7 @@ from millrace.graph.build.aggregate import (
 from millrace.graph.build.final import build_final
 from millrace.graph.build.keys import build_keys
 from millrace.graph.build.shorthands import AggregationMethods
+from millrace.graph.build.union import UnionHow, build_union
 from millrace.graph.build.write import build_write
 from millrace.topics import SYSTEM_COLUMNS, Topic
 from millrace.triggers import Trigger, at_watermark
@@ -92,6 +93,10 @@ class Stream(AggregationMethods):
         """The columns that rows have after this step."""
         return list(self.node.schema)
 
+    def __repr__(self) -> str:
+        """The columns."""
+        return f"Stream({', '.join(column for column in self.columns if not column.startswith('_'))})"
+
     def named(self, name: str) -> Stream:
         """Names the last step, so that its state is found again when steps are added before it."""
         require_type("named", name, str, "a name; use letters, digits, '-', '_' and '.'")
@@ -113,13 +118,17 @@ class Stream(AggregationMethods):
         """Adds or replaces columns, each by an expression on the row alone."""
         return self._with_node(stateless.build_with_columns(self.node, columns, named))
 
+    def drop(self, *columns: Any) -> Stream:
+        """All columns but these: names, selectors, or lists of them."""
+        return self._with_node(stateless.build_drop(self.node, columns))
+
+    def rename(self, names: Mapping[str, str]) -> Stream:
+        """Other names for columns: `{"old": "new"}`."""
+        return self._with_node(stateless.build_rename(self.node, names))
+
     def explode(self, *columns: Any) -> Stream:
         """One row for each element of list columns."""
-        names = expressions.column_names("explode", columns)
-        text = f"explode({', '.join(names)})"
-        return self._with_node(
-            stateless.build_stateless(self.node, lambda frame: frame.explode(*names), text, frozenset(names))
-        )
+        return self._with_node(stateless.build_explode(self.node, columns))
 
     def map_batches(self, fn: Callable[[pl.DataFrame], pl.DataFrame]) -> Stream:
         """Any function of columns that looks at each row by itself:
@@ -156,19 +165,16 @@ class Stream(AggregationMethods):
         check_lookup_once(node, self.windowing)
         return self._with_node(node)
 
-    def union(self, *others: Stream | Iterable[Stream]) -> Stream:
-        """The rows of this stream and of others, or of lists of others, that have the same columns."""
+    def union(self, *others: Stream | Iterable[Stream], how: UnionHow = "vertical") -> Stream:
+        """The rows of this stream and of others, or of lists of others, that have the same columns.
+
+        The order of columns does not matter. With `how="diagonal"`, columns that a stream lacks are null.
+        """
         streams: list[Any] = expressions.flatten(others)
         for other in streams:
             if not isinstance(other, Stream):
                 raise DefinitionError(f"union({other!r}) is not a stream; read a topic with mr.read(topic)")
-            if other.node.schema != self.node.schema:
-                raise DefinitionError(
-                    f"union needs equal columns, but one stream has {dict(self.node.schema)} and the other "
-                    f"{dict(other.node.schema)}; select() the same columns of both"
-                )
-        nodes = (self.node, *(other.node for other in streams))
-        return Stream(graph.Union(nodes, self.node.schema), self.windowing)
+        return Stream(build_union((self.node, *(other.node for other in streams)), how), self.windowing)
 
     def window(
         self,
@@ -372,6 +378,10 @@ class Job:
         from millrace.runners.spark.dataframes import to_dataframe
 
         return to_dataframe(self, spark, log=log, topic=topic, streaming=streaming)
+
+    def __repr__(self) -> str:
+        """The name."""
+        return f"Job({self.name!r})"
 
     def __str__(self) -> str:
         """The graph, its stages, and what, where, when and how."""

@@ -60,8 +60,11 @@ def describe(operator: Operator) -> str:
 
 
 def _identify_steps(edge: graph.Edge) -> list[graph.Identity]:
-    """The steps of a user; those of an aggregation's arguments are in its own identity."""
-    return [step.identity() for step in edge.steps if not isinstance(step, graph.Arguments)]
+    """The steps of a user; those of an aggregation's arguments are in its own identity, and the order of
+    columns is in none.
+    """
+    steps = (step.identity() for step in edge.steps if not isinstance(step, graph.Arguments))
+    return [identity for identity in steps if identity]
 
 
 def _to_text(value: Any) -> str:

@@ -36,6 +36,15 @@ class Node(ABC):
     schema: pl.Schema
     name: str | None = field(default=None, kw_only=True)
 
+    def __init_subclass__(cls) -> None:
+        """Keeps the short text below: that of a dataclass would hold the whole graph before the node."""
+        super().__init_subclass__()
+        cls.__repr__ = Node.__repr__  # type: ignore[method-assign] # as a dataclass would, which then does not
+
+    def __repr__(self) -> str:
+        """The kind and the columns."""
+        return f"{type(self).__name__}({', '.join(c for c in self.schema if not c.startswith('_'))})"
+
     @abstractmethod
     def identity(self) -> Identity:
         """What stored state depends on, without the inputs. See `graph/identity.py`."""

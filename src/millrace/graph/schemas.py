@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import polars as pl
 
 from millrace.errors import DefinitionError
+from millrace.values import expressions
 from millrace.values.calls import ordinary_errors
 from millrace.values.columns import (
     CLOCK,
@@ -20,6 +23,7 @@ from millrace.values.columns import (
     SOURCE,
 )
 
+_UNKNOWN_COLUMN = re.compile('unable to find column "(?P<name>[^"]*)"')
 TIME_COLUMNS = {"event_time": pl.Int64(), "ingestion_time": pl.Int64()}
 """Columns every row has besides those of its type; a pane's event time is `window_end - 1`."""
 
@@ -66,13 +70,26 @@ def apply_to_no_rows(
     fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, step_text: str
 ) -> pl.DataFrame:
     """What `fn` makes of no rows of the columns that a user sees."""
+    with explain_misfits(schema, step_text):
+        return fn(schema.to_frame())
+
+
+@contextmanager
+def explain_misfits(schema: Iterable[str], step_text: str) -> Iterator[None]:
+    """Surrounds a step that is tried on no rows: its errors name the step and the columns of the user."""
     try:
         with ordinary_errors():
-            return fn(schema.to_frame())
+            yield
+    except DefinitionError:
+        raise
     except Exception as error:
-        raise DefinitionError(
-            f"{step_text} does not fit the columns {', '.join(schema)}: {first_line(error)}"
-        ) from error
+        unknown = _UNKNOWN_COLUMN.match(str(error)) if isinstance(error, pl.exceptions.PolarsError) else None
+        if unknown and unknown["name"] not in schema:
+            problem = f": {expressions.describe_unknown(unknown['name'], schema)}"
+        else:
+            shown = ", ".join(column for column in schema if not column.startswith("_"))
+            problem = f" does not fit the columns {shown}: {first_line(error)}"
+        raise DefinitionError(f"{step_text}{problem}") from error
 
 
 def first_line(error: BaseException) -> str:
@@ -83,13 +100,8 @@ def first_line(error: BaseException) -> str:
 
 def derive_schema(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, step_text: str) -> pl.Schema:
     """The columns that `fn` makes of `schema`, found by trying it on no rows."""
-    try:
-        with ordinary_errors():
-            result: Any = fn(pl.Schema({**schema, **INTERNAL_COLUMNS}).to_frame())
-    except Exception as error:
-        raise DefinitionError(
-            f"{step_text} does not fit the columns {', '.join(schema)}: {first_line(error)}"
-        ) from error
+    with explain_misfits(schema, step_text):
+        result: Any = fn(pl.Schema({**schema, **INTERNAL_COLUMNS}).to_frame())
     if not isinstance(result, pl.DataFrame):
         raise DefinitionError(f"{step_text} must return a polars DataFrame, not {type(result).__name__}")
     missing = [

@@ -16,7 +16,7 @@ from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.values import event_types
-from millrace.values.expressions import DType
+from millrace.values.expressions import DType, describe_unknown
 
 OnError = Literal["null", "fail"]
 
@@ -133,9 +133,7 @@ def _check_columns(name: str, keys: tuple[str, ...], schema: pl.Schema, columns:
         raise DefinitionError(f"lookup({name}) needs a column of keys, such as lookup({name}, 'stop_id')")
     for key in keys:
         if key not in columns:
-            raise DefinitionError(
-                f"lookup({name}, {key!r}): there is no such column; the columns are {', '.join(columns)}"
-            )
+            raise DefinitionError(f"lookup({name}, {key!r}): {describe_unknown(key, columns)}")
         if columns[key].is_nested():
             raise DefinitionError(
                 f"lookup({name}, {key!r}): {key!r} is {columns[key]}; use columns of single values, several "

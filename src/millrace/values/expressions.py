@@ -7,8 +7,9 @@ job is defined.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -16,6 +17,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from millrace.errors import DefinitionError, InputError
+from millrace.values import selections
 from millrace.values.columns import JUDGED, MADE, MADE_PREFIX
 
 DType: TypeAlias = pl.DataType | type
@@ -75,20 +77,52 @@ def to_conditions(method: str, arguments: Iterable[Any], equalities: Mapping[str
 
 
 def column_names(
-    method: str, arguments: Iterable[Any], remedy: str = "with_columns(name=...) makes a column of it first"
+    method: str,
+    arguments: Iterable[Any],
+    schema: pl.Schema | None = None,
+    hidden: Collection[str] = (),
+    remedy: str = "with_columns(name=...) makes a column of it first",
 ) -> tuple[str, ...]:
-    """The names of columns given as text, `pl.col("name")` or lists of these."""
+    """The names of columns given as text, `pl.col("name")`, selectors, or lists of these. Selectors pass over
+    the `hidden` columns, and need the `schema`, as the check does whether the columns are there.
+    """
     found_names: list[str] = []
     for argument in flatten(arguments):
-        is_column = (
-            isinstance(argument, pl.Expr)
-            and argument.meta.is_column()
-            and not argument.meta.has_multiple_outputs()
-        )
-        if not (isinstance(argument, str) or is_column):
-            raise DefinitionError(f"{method}({_short_text(argument)}) needs names of columns; {remedy}")
-        found_names.append(argument if isinstance(argument, str) else argument.meta.output_name())
+        if isinstance(argument, str):
+            names: tuple[str, ...] = (argument,)
+        elif not _is_selection(argument, may_match=schema is not None):
+            raise DefinitionError(f"{method}({short_text(argument)}) needs names of columns; {remedy}")
+        elif argument.meta.has_multiple_outputs() and schema is not None:
+            names = selections.selected_names(argument, schema, hidden)
+        else:
+            names = (argument.meta.output_name(),)
+        for name in names if schema is not None else ():
+            check_column(f"{method}({name!r})", name, schema or ())
+        found_names += names
     return tuple(found_names)
+
+
+def _is_selection(argument: Any, *, may_match: bool) -> bool:
+    return (
+        isinstance(argument, pl.Expr)
+        and argument.meta.is_column_selection()
+        and (may_match or not argument.meta.has_multiple_outputs())
+    )
+
+
+def check_column(call: str, name: str, known: Iterable[str]) -> None:
+    """Refuses a column that is not there."""
+    if name not in known:
+        raise DefinitionError(f"{call}: {describe_unknown(name, known)}")
+
+
+def describe_unknown(name: str, known: Iterable[str]) -> str:
+    """That there is no such column, the columns of the user, and the one that may be meant."""
+    shown = [column for column in known if not column.startswith("_")]
+    near = difflib.get_close_matches(name, shown, n=1, cutoff=0.5)
+    return f"there is no column {name!r}; there are {', '.join(shown)}" + (
+        f"; did you mean {near[0]!r}?" if near else ""
+    )
 
 
 def check_elementwise(description: str, exprs: Iterable[pl.Expr], schema: Mapping[str, Any]) -> None:
@@ -96,7 +130,7 @@ def check_elementwise(description: str, exprs: Iterable[pl.Expr], schema: Mappin
     for expr in exprs:
         if not is_elementwise(expr, schema):
             raise DefinitionError(
-                f"{description}: {_short_text(expr)} looks across rows, so its value would depend on how "
+                f"{description}: {short_text(expr)} looks across rows, so its value would depend on how "
                 f"batches are cut; {_REMEDY}"
             )
 
@@ -144,50 +178,15 @@ def _to_expression(method: str, argument: Any, name: str) -> pl.Expr:
     if hasattr(argument, "then") and hasattr(argument, "when"):
         return _to_expression(method, argument.otherwise(None), name)
     raise DefinitionError(
-        f"{method}({name}{_short_text(argument)}) is not a column; use its name, or a polars expression "
+        f"{method}({name}{short_text(argument)}) is not a column; use its name, or a polars expression "
         "such as pl.col('speed') * 3.6"
     )
 
 
-def _short_text(value: object) -> str:
+def short_text(value: object) -> str:
     """In one line of at most 120 characters."""
     text = " ".join((str(value) if isinstance(value, pl.Expr) else repr(value)).split())
     return text if len(text) <= 120 else f"{text[:117]}..."
-
-
-def build_select(
-    exprs: Sequence[pl.Expr], names: frozenset[str], carried: frozenset[str], internal: Collection[str]
-) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """A step that selects expressions (`names` are their columns) and `carried` columns.
-    `pl.all()` excludes `internal` columns.
-    """
-
-    def select(frame: pl.DataFrame) -> pl.DataFrame:
-        carried_names = [column for column in frame.columns if column in carried and column not in names]
-        if not any(expr.meta.has_multiple_outputs() for expr in exprs):
-            return frame.select(*exprs, *carried_names)
-        internal_columns = frame.select(column for column in frame.columns if column in internal)
-        return (
-            frame.drop(internal_columns.columns)
-            .select(*exprs, *(column for column in carried_names if column not in internal))
-            .hstack(internal_columns)
-        )
-
-    return select
-
-
-def build_with_columns(
-    exprs: Sequence[pl.Expr], internal: Collection[str]
-) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """A step that adds or replaces columns. `pl.all()` excludes `internal` columns."""
-
-    def add(frame: pl.DataFrame) -> pl.DataFrame:
-        if not any(expr.meta.has_multiple_outputs() for expr in exprs):
-            return frame.with_columns(*exprs)
-        internal_columns = frame.select(column for column in frame.columns if column in internal)
-        return frame.drop(internal_columns.columns).with_columns(*exprs).hstack(internal_columns)
-
-    return add
 
 
 def check_event_times(step: Callable[[pl.DataFrame], Any], text: str) -> Callable[[pl.DataFrame], Any]:

@@ -74,9 +74,7 @@ def build_deduplication(
     require_rows(source, call, takes="rows")
     for column in columns:
         if column not in source.schema:
-            raise DefinitionError(
-                f"{call}: there is no column {column!r}; there are {', '.join(source.schema)}"
-            )
+            raise DefinitionError(f"{call}: {expressions.describe_unknown(column, source.schema)}")
         hash_series(pl.Series([], dtype=source.schema[column]))
     return graph.Deduplication((source,), source.schema, keys, columns, within)
 

@@ -13,7 +13,9 @@ from millrace import graph, panes
 from millrace.errors import DefinitionError
 from millrace.topics import SYSTEM_COLUMNS
 from millrace.values import expressions, function_results
+from millrace.values.calls import require_type
 from millrace.values.columns import ALL_ROWS
+from millrace.values.selections import Selection, make_selection
 
 _CARRIED_COLUMNS = SYSTEM_COLUMNS | graph.INTERNAL_COLUMNS.keys()
 
@@ -52,9 +54,16 @@ def build_filter(
     """Rows for which all conditions hold."""
     predicates = expressions.to_conditions("filter", conditions, equalities)
     text = f"filter({graph.format_expressions(predicates)})"
+    selection = _find_selection(source, predicates, text)
+    for predicate, (_, made) in zip(predicates, selection.outputs if selection else (), strict=False):
+        if len(made) != 1:
+            raise DefinitionError(
+                f"{text}: {predicate} is {len(made)} conditions ({', '.join(made)}); say "
+                "pl.all_horizontal(...) or pl.any_horizontal(...)"
+            )
     node = build_stateless(
         source,
-        lambda frame: frame.filter(*predicates),
+        selection.filter if selection else lambda frame: frame.filter(*predicates),
         text,
         graph.columns_used(predicates),
         changes=frozenset(),
@@ -68,15 +77,21 @@ def build_select(source: graph.Node, columns: Sequence[Any], named: Mapping[str,
     """Only these columns, and those that every row carries."""
     exprs = expressions.to_expressions("select", columns, named)
     text = f"select({graph.format_expressions(expressions.flatten(columns), named)})"
-    preview = graph.apply_to_no_rows(lambda frame: frame.select(exprs), source.schema, text)
-    expressions.check_elementwise(text, exprs, source.schema)
-    return build_stateless(
-        source,
-        expressions.build_select(exprs, frozenset(preview.columns), _CARRIED_COLUMNS, graph.INTERNAL_COLUMNS),
-        text,
-        graph.columns_used(exprs),
-        exprs=exprs,
+    selection = _find_selection(source, exprs, text)
+    made = frozenset(
+        selection.names
+        if selection
+        else graph.apply_to_no_rows(lambda frame: frame.select(exprs), source.schema, text).columns
     )
+    expressions.check_elementwise(text, exprs, source.schema)
+
+    def select(frame: pl.DataFrame) -> pl.DataFrame:
+        if selection:
+            return selection.select(frame, _CARRIED_COLUMNS)
+        carried = [column for column in frame.columns if column in _CARRIED_COLUMNS and column not in made]
+        return frame.select(*exprs, *carried)
+
+    return build_stateless(source, select, text, graph.columns_used(exprs), exprs=exprs)
 
 
 def build_with_columns(
@@ -85,16 +100,73 @@ def build_with_columns(
     """All columns, with some added or replaced."""
     exprs = expressions.to_expressions("with_columns", columns, named)
     text = f"with_columns({graph.format_expressions(expressions.flatten(columns), named)})"
-    graph.apply_to_no_rows(lambda frame: frame.with_columns(exprs), source.schema, text)
+    selection = _find_selection(source, exprs, text)
+    if selection is None:
+        graph.apply_to_no_rows(lambda frame: frame.with_columns(exprs), source.schema, text)
     expressions.check_elementwise(text, exprs, source.schema)
     return build_stateless(
         source,
-        expressions.build_with_columns(exprs, graph.INTERNAL_COLUMNS),
+        selection.add if selection else lambda frame: frame.with_columns(*exprs),
         text,
         graph.columns_used(exprs),
-        changes=graph.output_columns(exprs),
+        changes=frozenset(selection.names) if selection else graph.output_columns(exprs),
         exprs=exprs,
     )
+
+
+def _find_selection(source: graph.Node, exprs: Sequence[pl.Expr], text: str) -> Selection | None:
+    with graph.explain_misfits(source.schema, text):
+        return make_selection(text, exprs, source.schema, _CARRIED_COLUMNS)
+
+
+def build_drop(source: graph.Node, columns: Sequence[Any]) -> graph.Stateless:
+    """All columns but these."""
+    names = expressions.column_names("drop", columns, source.schema, SYSTEM_COLUMNS, "name the columns")
+    if kept := [name for name in names if name in SYSTEM_COLUMNS]:
+        raise DefinitionError(
+            f"drop({kept[0]!r}): every row has {kept[0]}, which is never a field of a topic; leave it"
+        )
+    return build_stateless(
+        source,
+        lambda frame: frame.drop(names, strict=False),
+        f"drop({', '.join(names)})",
+        frozenset(),
+        changes=frozenset(names),
+    )
+
+
+def build_rename(source: graph.Node, names: Mapping[str, str]) -> graph.Stateless:
+    """The same columns under other names."""
+    require_type("rename", names, Mapping, "a mapping of old to new names; say rename({'old': 'new'})")
+    text = f"rename({', '.join(f'{old}={new}' for old, new in names.items())})"
+    for old, new in names.items():
+        expressions.check_column(f"rename({old!r})", old, source.schema)
+        require_type("rename", new, str, "a name")
+        if old in SYSTEM_COLUMNS or new in SYSTEM_COLUMNS:
+            taken = old if old in SYSTEM_COLUMNS else new
+            raise DefinitionError(f"{text}: {taken} has a meaning of its own; copy it with with_columns(...)")
+    columns = [names.get(name, name) for name in source.schema]
+    if twice := sorted({name for name in columns if columns.count(name) > 1}):
+        raise DefinitionError(f"{text} gives two columns the name {twice[0]!r}; drop one of them first")
+    return build_stateless(
+        source,
+        lambda frame: frame.rename({**names}, strict=False),
+        text,
+        frozenset(names),
+        changes=frozenset(names) | frozenset(names.values()),
+    )
+
+
+def build_explode(source: graph.Node, columns: Sequence[Any]) -> graph.Stateless:
+    """One row for each element of list columns."""
+    names = expressions.column_names("explode", columns, source.schema, SYSTEM_COLUMNS)
+    for name in names:
+        if not isinstance(source.schema[name], pl.List | pl.Array):
+            raise DefinitionError(f"explode({name!r}) needs a list, but {name!r} is {source.schema[name]}")
+    if not names:
+        raise DefinitionError("explode() names no column; name a column of lists")
+    text = f"explode({', '.join(names)})"
+    return build_stateless(source, lambda frame: frame.explode(*names), text, frozenset(names))
 
 
 def build_flat_map(

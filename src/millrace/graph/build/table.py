@@ -24,6 +24,10 @@ class Table:
     keys: tuple[str, ...]
     deleted: pl.Expr | None
 
+    def __repr__(self) -> str:
+        """The key and the columns."""
+        return f"Table(by {', '.join(self.keys)}: {', '.join(self.changes.columns)})"
+
     def _as_join_side(self) -> joining.TableSide:
         return joining.TableSide(self.changes.node, self.keys, None, self.deleted)
 
