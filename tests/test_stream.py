@@ -114,7 +114,7 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
     [
         (
             lambda: positions().group_by("wheel"),
-            "group_by('wheel'): there is no such column; there are vehicle, cell, speed",
+            "group_by('wheel'): there is no column 'wheel'; there are vehicle, cell, speed",
         ),
         (lambda: positions().group_by(), "group_by() names no column"),
         (
@@ -140,10 +140,13 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
             "cannot be named 'window_end'",
         ),
         (lambda: positions().group_by("cell").aggregate(n=len), "is not an aggregate"),  # type: ignore[arg-type]
-        (lambda: positions().filter(pl.col("weight") > 1), "does not fit the columns vehicle, cell, speed"),
+        (
+            lambda: positions().filter(pl.col("weight") > 1),
+            "no column 'weight'; there are vehicle, cell",
+        ),
         (lambda: positions().map_batches(lambda frame: frame.drop("event_time")), "loses event_time"),
         (lambda: positions().map_batches(lambda frame: frame["cell"]), "must return a polars DataFrame"),  # type: ignore[arg-type, return-value]
-        (lambda: positions().union(counts()), "union needs equal columns"),
+        (lambda: positions().union(counts()), "rows of a topic are not results"),
         (lambda: positions().write(COUNTS), "lacks count"),
         (lambda: counts().with_columns(more=pl.lit(1)).write(COUNTS), "has more besides"),
         (lambda: positions().late(), "late() follows an aggregation"),
@@ -165,7 +168,7 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
         ),
         (
             lambda: positions().window(windows.punctuated(pl.col("last"))).group_by("cell").count(),
-            "does not fit the columns vehicle, cell",
+            "there is no column 'last'; there are vehicle, cell",
         ),
         (
             lambda: positions().window(windows.fixed("1s", offset=pl.col("speed"))).group_by("cell").count(),

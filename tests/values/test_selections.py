@@ -13,6 +13,7 @@ from millrace import windows
 from millrace.errors import DefinitionError
 from millrace.stream import Stream
 from millrace.testing import Script
+from millrace.values import expressions
 
 
 @dataclass
@@ -73,7 +74,11 @@ def test_select_takes_what_polars_takes(arguments: list[Any], columns: list[str]
     selected = rides().select(*arguments)
     assert selected.columns == [*columns, *TIMES]
     frame = applied(selected)
-    expected = FRAME.select(FIELDS).with_columns(*arguments).select(columns)
+    expected = (
+        FRAME.select(FIELDS)
+        .with_columns(FRAME.select(FIELDS).select(expressions.flatten(arguments)))
+        .select(columns)
+    )
     assert frame.select(columns).equals(expected)
     assert frame.select(*TIMES, "_ahead", "_off").equals(FRAME.select(*TIMES, "_ahead", "_off"))
 
@@ -219,7 +224,7 @@ def test_nothing_prints_the_graph() -> None:
 def test_steps_by_selectors_run() -> None:
     rows = rides().filter(cs.boolean()).with_columns(cs.numeric() * 2).drop(cs.list()).rename({"who": "name"})
     for on in ("engine", "model"):
-        script = Script(mr.Job("j", rows.write("out")), on=on)  # type: ignore[arg-type] # one of them
+        script = Script(mr.Job("j", rows.write("out")), on=on)
         script.events(
             *({"who": "a", "cell": n, "speed": 1.0, "fast": n > 1, "event_time": n} for n in range(4))
         )

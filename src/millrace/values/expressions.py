@@ -79,35 +79,27 @@ def to_conditions(method: str, arguments: Iterable[Any], equalities: Mapping[str
 def column_names(
     method: str,
     arguments: Iterable[Any],
-    schema: pl.Schema | None = None,
-    hidden: Collection[str] = (),
+    schema: pl.Schema,
+    hidden: Collection[str],
     remedy: str = "with_columns(name=...) makes a column of it first",
 ) -> tuple[str, ...]:
     """The names of columns given as text, `pl.col("name")`, selectors, or lists of these. Selectors pass over
-    the `hidden` columns, and need the `schema`, as the check does whether the columns are there.
+    the `hidden` columns.
     """
     found_names: list[str] = []
     for argument in flatten(arguments):
         if isinstance(argument, str):
             names: tuple[str, ...] = (argument,)
-        elif not _is_selection(argument, may_match=schema is not None):
+        elif not isinstance(argument, pl.Expr) or not argument.meta.is_column_selection():
             raise DefinitionError(f"{method}({short_text(argument)}) needs names of columns; {remedy}")
-        elif argument.meta.has_multiple_outputs() and schema is not None:
+        elif argument.meta.has_multiple_outputs():
             names = selections.selected_names(argument, schema, hidden)
         else:
             names = (argument.meta.output_name(),)
-        for name in names if schema is not None else ():
-            check_column(f"{method}({name!r})", name, schema or ())
+        for name in names:
+            check_column(f"{method}({name!r})", name, schema)
         found_names += names
     return tuple(found_names)
-
-
-def _is_selection(argument: Any, *, may_match: bool) -> bool:
-    return (
-        isinstance(argument, pl.Expr)
-        and argument.meta.is_column_selection()
-        and (may_match or not argument.meta.has_multiple_outputs())
-    )
 
 
 def check_column(call: str, name: str, known: Iterable[str]) -> None:

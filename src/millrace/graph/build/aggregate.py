@@ -185,12 +185,8 @@ def _check_columns(windowing: graph.Windowing, schema: pl.Schema) -> None:
             expr, expected = pl.col(column), "a number"
         case _:
             return
-    try:
+    with graph.explain_misfits(schema, str(window)):
         [dtype] = schema.to_frame().select(expr.alias("asked")).dtypes
-    except pl.exceptions.PolarsError as error:
-        raise DefinitionError(
-            f"{window} does not fit the columns {', '.join(schema)}: {graph.first_line(error)}"
-        ) from error
     expressions.check_elementwise(str(window), [expr], schema)
     fits = {Unaligned: dtype.is_integer(), Punctuated: dtype == pl.Boolean, Delta: dtype.is_numeric()}[
         type(window)
@@ -278,9 +274,7 @@ def _check_evicted_by(evict: Evictor | None, schema: pl.Schema) -> None:
     """Refuses a column that rows do not have, or that is not a number."""
     for column in () if evict is None else evict.columns or ():
         if column not in schema:
-            raise DefinitionError(
-                f"evict={evict}: there is no column {column!r}; there are {', '.join(schema)}"
-            )
+            raise DefinitionError(f"evict={evict}: {expressions.describe_unknown(column, schema)}")
         if not schema[column].is_numeric():
             raise DefinitionError(f"evict={evict} needs numbers, but {column!r} is {schema[column]}")
 

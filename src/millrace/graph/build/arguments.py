@@ -49,11 +49,6 @@ def columns_of(aggregate: Reduction) -> set[str]:
     return {name for expr in aggregate.argument.exprs for name in expr.meta.root_names()}
 
 
-def user_columns(schema: Iterable[str]) -> str:
-    """The columns that a user knows of, as text."""
-    return ", ".join(name for name in schema if name != ALL_ROWS)
-
-
 def _build_step(
     upstream: graph.Node, aggregates: Mapping[str, Reduction], exprs: Mapping[str, pl.Expr]
 ) -> graph.Arguments:
@@ -73,7 +68,7 @@ def _check_columns(text: str, aggregate: Reduction, schema: pl.Schema) -> None:
     """Refuses columns that there are not, and expressions that look across rows."""
     for column in sorted(columns_of(aggregate)):
         if column not in schema or column == ALL_ROWS:
-            raise DefinitionError(f"{text}: there is no column {column!r}; there are {user_columns(schema)}")
+            raise DefinitionError(f"{text}: {expressions.describe_unknown(column, schema)}")
     if aggregate.argument is None:
         return
     exprs = aggregate.argument.exprs

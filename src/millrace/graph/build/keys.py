@@ -12,7 +12,6 @@ import polars as pl
 
 from millrace import graph
 from millrace.errors import DefinitionError
-from millrace.graph.build.arguments import user_columns
 from millrace.graph.build.stateless import build_with_columns
 from millrace.topics import SYSTEM_COLUMNS
 from millrace.values import expressions
@@ -59,15 +58,14 @@ def _to_exprs(values: Iterable[Any]) -> list[pl.Expr]:
 
 def _plain_columns(expr: pl.Expr, schema: pl.Schema) -> list[str]:
     """The columns that a name or a selector stands for."""
-    _check_known(expr, schema)
-    names = schema.to_frame().select(expr).columns
+    names = expressions.column_names("group_by", [expr], schema, SYSTEM_COLUMNS)
     for name in names:
         if name in SYSTEM_COLUMNS:
             raise DefinitionError(
                 f"group_by({name!r}): results have a column {name!r} of their own; name the copy: "
                 f"group_by(my_{name}=pl.col({name!r}))"
             )
-    return names
+    return list(names)
 
 
 def _name_of(expr: pl.Expr, schema: pl.Schema) -> str:
@@ -99,7 +97,4 @@ def _name_of(expr: pl.Expr, schema: pl.Schema) -> str:
 
 def _check_known(expr: pl.Expr, schema: pl.Schema) -> None:
     for column in expr.meta.root_names() if not expr.meta.has_multiple_outputs() else ():
-        if column not in schema:
-            raise DefinitionError(
-                f"group_by({column!r}): there is no such column; there are {user_columns(schema)}"
-            )
+        expressions.check_column(f"group_by({column!r})", column, schema)

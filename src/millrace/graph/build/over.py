@@ -18,10 +18,11 @@ from millrace.aggregates import ORDER, Aggregate, Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.frames import First, FrameFunction, Lag, Last, Lead, RowNumber
-from millrace.graph.build.arguments import bind_arguments, drop_arguments, user_columns
+from millrace.graph.build.arguments import bind_arguments, drop_arguments
 from millrace.graph.build.rows_only import require_rows
 from millrace.graph.identity import identify_aggregate
 from millrace.topics import SYSTEM_COLUMNS
+from millrace.values import expressions
 
 RowBounds: TypeAlias = int | tuple[int | None, int]
 """So many rows, this one included; or from one to another, counted from this one, both included."""
@@ -204,10 +205,7 @@ def _check_names(source: graph.Node, name: str, column: Column) -> None:
     if name in schema or name in SYSTEM_COLUMNS:
         raise DefinitionError(f"over({name}=...): rows already have a column {name!r}; choose another name")
     for read in column.input_columns():
-        if read not in schema:
-            raise DefinitionError(
-                f"over({name}={column}): there is no column {read!r}; there are {user_columns(schema)}"
-            )
+        expressions.check_column(f"over({name}={column})", read, schema)
 
 
 def _check_column(

@@ -33,6 +33,7 @@ from millrace.patterns.cep.partial_matches import (
 from millrace.patterns.cep.predicates import PredicateCompiler, check_conditions, columns_of
 from millrace.patterns.cep.shared_buffer import RunningAnswers, walk_back
 from millrace.patterns.cep.states import NfaState, is_always_ignored, reachable_states
+from millrace.values import expressions
 from millrace.values.columns import (
     BEGINS,
     EXTRA_PREFIX,
@@ -82,8 +83,7 @@ class Matcher:
         )
         if missing:
             raise DefinitionError(
-                f"the pattern {self.pattern} asks for {', '.join(missing)}, which is not a column of the "
-                f"rows; they have {', '.join(self.schema)}"
+                f"the pattern {self.pattern}: {expressions.describe_unknown(missing[0], self.schema)}"
             )
         _ = self.runner
         try:

@@ -17,6 +17,7 @@ from millrace.patterns.sql.aggregates import PAIR_REDUCTIONS, REDUCTIONS
 from millrace.patterns.sql.conditionals import compile_conditional
 from millrace.patterns.sql.match_context import CompiledExpression, ExpressionFunction, MatchContext
 from millrace.patterns.sql.scalars import STRICT_FUNCTIONS, ValueType
+from millrace.values.expressions import describe_unknown
 
 _AGGREGATE_ARGUMENTS = ("this", "expression", "separator")
 """The supported arguments of an aggregate; see `_split_argument` for the first."""
@@ -261,9 +262,7 @@ class ExpressionCompiler:
             name for name in names if name.lower() == column_name.lower()
         ]
         if not found or isinstance(node.this, exp.Star):
-            raise DefinitionError(
-                f"{node.sql()}: there is no column {column_name}; there are {', '.join(names)}"
-            )
+            raise DefinitionError(f"{node.sql()}: {describe_unknown(column_name, names)}")
         return names.index(found[0]), self.schema[found[0]]
 
     def _find_variables(self, table: Any) -> VariableSet:
