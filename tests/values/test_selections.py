@@ -171,6 +171,13 @@ def test_keys_may_be_selected() -> None:
     assert copies.node.columns == ("cell", "fast")  # type: ignore[attr-defined] # a deduplication
 
 
+def test_a_key_that_has_no_hash_is_refused_where_the_job_is_built() -> None:
+    with pytest.raises(
+        DefinitionError, match=r"a key of type List\(Int64\) is not supported"
+    ):
+        rides().group_by("stops")
+
+
 UNKNOWN: dict[str, Callable[[], object]] = {
     "select": lambda: rides().select("spead"),
     "select an expression": lambda: rides().select(x=pl.col("spead") * 2),

@@ -105,8 +105,8 @@ def _class_name(text: str) -> str:
     return name if name[:1].isalpha() else f"T{name}"
 
 
-def _reduce(kind: _InferredMeta) -> tuple[Any, tuple[Any, ...]]:
-    return _make_type, (kind.__name__, kind.columns)
+def _reduce(kind: _InferredMeta) -> str | tuple[Any, tuple[Any, ...]]:
+    return kind.__qualname__ if kind is _Inferred else (_make_type, (kind.__name__, kind.columns))
 
 
 copyreg.pickle(_InferredMeta, _reduce)

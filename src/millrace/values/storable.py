@@ -6,7 +6,7 @@ its type; msgspec alone would write it as text without one, which comes back as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -68,7 +68,12 @@ def pack(value: Any) -> Any:
 
 def pack_row(row: Sequence[Any]) -> Sequence[Any]:
     """The values of a row: the row itself where all are taken as they are."""
-    return row if _TO_PACK.isdisjoint(map(type, row)) else [pack(value) for value in row]
+    return row if are_plain(row) else [pack(value) for value in row]
+
+
+def are_plain(values: Iterable[Any]) -> bool:
+    """Whether `encode` takes all values as they are."""
+    return _TO_PACK.isdisjoint(map(type, values))
 
 
 def _extension(code: int, text: str) -> msgspec.msgpack.Ext:

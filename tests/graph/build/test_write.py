@@ -1,6 +1,8 @@
 """Topics that take the columns of what is written to them."""
 
 import pickle
+import subprocess
+import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -155,6 +157,19 @@ def test_an_inferred_type_can_be_sent_to_workers() -> None:
     copy = pickle.loads(pickle.dumps(topic))
     assert copy == topic
     assert copy.type is topic.type
+
+
+def test_an_inferred_type_can_be_sent_to_workers_of_spark() -> None:
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    topic = totals().write("analytics.totals").topic
+    program = (
+        "import pickle, sys; topic = pickle.load(sys.stdin.buffer); "
+        "from millrace.values import event_types; print(topic.type_name, event_types.signature(topic.type))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], input=cloudpickle.dumps(topic), capture_output=True, check=True
+    )
+    assert run.stdout.decode().strip() == f"{topic.type_name} {event_types.signature(topic.type)}"
 
 
 def test_floats_are_not_rounded_to_decimals() -> None:

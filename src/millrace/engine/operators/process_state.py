@@ -4,12 +4,14 @@ which holds plain values and nothing that could be run.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from millrace.state import NO_EXPIRY, KeyState
 from millrace.values import storable
 
 VERSION = 1
+_FIRST = operator.itemgetter(0)
 
 
 def dump(state: KeyState) -> bytes:
@@ -68,10 +70,11 @@ def _expiries(cell: Any) -> list[int]:
 def _encode_cell(cell: Any) -> tuple[str, Any]:
     """Its kind, and what is in it; entries as pairs, as their keys may be of any plain type."""
     if isinstance(cell, tuple):
-        return "v", storable.pack(cell)
-    return ("i" if isinstance(cell, list) else "e"), storable.pack(
-        cell if isinstance(cell, list) else list(cell.items())
-    )
+        return "v", storable.pack_row(cell)
+    kind, entries = ("i", cell) if isinstance(cell, list) else ("e", list(cell.items()))
+    values = cell if isinstance(cell, list) else [*cell.values()]
+    is_plain = storable.are_plain(map(_FIRST, values)) and (kind == "i" or storable.are_plain(cell))
+    return kind, entries if is_plain else storable.pack(entries)
 
 
 def _decode_cell(kind: str, cell: Any) -> Any:

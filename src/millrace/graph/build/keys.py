@@ -16,6 +16,7 @@ from millrace.graph.build.stateless import build_with_columns
 from millrace.topics import SYSTEM_COLUMNS
 from millrace.values import expressions
 from millrace.values.calls import short_repr
+from millrace.values.key_hash import hash_series
 
 
 def build_keys(
@@ -41,7 +42,17 @@ def build_keys(
         )
     if len(set(keys)) < len(keys):
         raise DefinitionError(f"group_by({', '.join(map(repr, keys))}) names a column twice; name each once")
-    return (build_with_columns(source, (), computed) if computed else source), tuple(keys)
+    rows = build_with_columns(source, (), computed) if computed else source
+    for key in keys:
+        _check_hashable(key, rows.schema[key])
+    return rows, tuple(keys)
+
+
+def _check_hashable(key: str, dtype: pl.DataType) -> None:
+    try:
+        hash_series(pl.Series(key, [], dtype))
+    except DefinitionError as error:
+        raise DefinitionError(f"group_by({key!r}): {error}") from error
 
 
 def _to_exprs(values: Iterable[Any]) -> list[pl.Expr]:
