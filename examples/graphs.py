@@ -19,22 +19,6 @@ class Edge:
     other: str
 
 
-@dataclass
-class Degree:
-    """To how many others a node is connected."""
-
-    node: str
-    degree: int
-
-
-@dataclass
-class Triangles:
-    """How many triangles there are."""
-
-    graph: str
-    triangles: int
-
-
 edges = (
     mr.read(mr.Topic("input.edges", Edge), watermark=watermarks.bounded("5s"))
     .filter(pl.col("one") != pl.col("other"))
@@ -48,7 +32,7 @@ degrees = mr.Job(
     .explode("node", "neighbour")
     .group_by("node")
     .aggregate(degree=aggregates.distinct("neighbour"))
-    .write(mr.Topic("analytics.degrees", Degree, key="node")),
+    .write(mr.Topic("analytics.degrees", key="node")),
 )
 
 each = edges.group_by("a", "b").count()  # every edge once, however often it came
@@ -62,7 +46,7 @@ triangles = mr.Job(
     .with_columns(graph=pl.lit("all"))
     .group_by("graph")
     .count(name="triangles")
-    .write(mr.Topic("analytics.triangles", Triangles, key="graph")),
+    .write(mr.Topic("analytics.triangles", key="graph")),
 )
 
 if __name__ == "__main__":

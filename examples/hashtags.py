@@ -15,22 +15,6 @@ class Post:
     text: str
 
 
-@dataclass
-class Tag:
-    """A hashtag, and how often it was used."""
-
-    tag: str
-    count: int
-
-
-@dataclass
-class Completion:
-    """The best completions of a prefix, the most used first."""
-
-    prefix: str
-    top: list[Tag]
-
-
 def prefixes(tag: pl.Expr) -> pl.Expr:
     """`#race` → `r`, `ra`, `rac`."""
     return pl.concat_list(tag.str.slice(0, n) for n in (1, 2, 3))
@@ -54,7 +38,7 @@ completions = mr.Job(
     .explode("prefix")
     .group_by("prefix")
     .top(3, "tag", by="count")
-    .write(mr.Topic("analytics.completions", Completion, key="prefix")),
+    .write(mr.Topic("analytics.completions", key="prefix")),
 )
 
 if __name__ == "__main__":

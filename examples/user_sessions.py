@@ -16,23 +16,13 @@ class Click:
     page: str
 
 
-@dataclass
-class Visit:
-    """How many pages, and the first and the last of them."""
-
-    user: str
-    pages: int
-    entry: str
-    exit: str
-
-
 visits = mr.Job(
     "visits",
     mr.read(mr.Topic("input.clicks", Click, key="user"), watermark=watermarks.bounded("1m"))
     .window(windows.sessions("30m"), lateness="1h")
     .group_by("user")
     .aggregate(pages=aggregates.count(), entry=aggregates.earliest("page"), exit=aggregates.latest("page"))
-    .write(mr.Topic("analytics.visits", Visit, key="user")),
+    .write(mr.Topic("analytics.visits", key="user")),
 )
 
 if __name__ == "__main__":

@@ -13,19 +13,11 @@ class Word:
     word: str
 
 
-@dataclass
-class WordCount:
-    """How often it was spoken."""
-
-    word: str
-    count: int
-
-
 words = mr.Job(
     "words",
     mr.read(mr.Topic("input.words", Word, key="word"), watermark=watermarks.bounded("5s"))
     .window(windows.fixed("1m"), lateness="1m")
     .group_by("word")
     .count()
-    .write(mr.Topic("analytics.words", WordCount, key="word")),
+    .write(mr.Topic("analytics.words", key="word")),
 )

@@ -16,15 +16,7 @@ class Click:
     user: str
 
 
-@dataclass
-class Gone:
-    """A user who has not clicked for half a minute."""
-
-    user: str
-    clicks: int
-
-
-CLICKS, GONE = mr.Topic("input.clicks", Click, key="user"), mr.Topic("analytics.gone", Gone, key="user")
+CLICKS, GONE = mr.Topic("input.clicks", Click, key="user"), mr.Topic("analytics.gone", key="user")
 
 
 class Quiet(mr.Processor):
