@@ -172,9 +172,7 @@ def test_keys_may_be_selected() -> None:
 
 
 def test_a_key_that_has_no_hash_is_refused_where_the_job_is_built() -> None:
-    with pytest.raises(
-        DefinitionError, match=r"a key of type List\(Int64\) is not supported"
-    ):
+    with pytest.raises(DefinitionError, match=r"a key of type List\(Int64\) is not supported"):
         rides().group_by("stops")
 
 

@@ -226,7 +226,7 @@ def test_the_error_of_a_wrong_pattern_has_the_place(text: str, why: str) -> None
 @pytest.mark.parametrize(
     ("define", "why"),
     [
-        ("speed > 1", "there is no column speed; there are event_time, kind, value"),
+        ("speed > 1", "there is no column 'speed'; there are event_time, kind, value"),
         ("Z.value > 1", "Z is not a variable of the pattern; there are A, B"),
         ("value", "is Int64, but a condition is true or false"),
         ("value > ", "cannot be parsed"),
