@@ -102,6 +102,17 @@ class Stream(AggregationMethods):
         require_type("named", name, str, "a name; use letters, digits, '-', '_' and '.'")
         return self._with_node(_rename(self.node, name))
 
+    def parallelism(self, n: int) -> Stream:
+        """Spreads the keys of the last operation over at most `n` of the run's slots (`run.slots`).
+
+        A change moves the state of the operation with the next run.
+        """
+        from millrace.values.key_hash import KEY_GROUPS
+
+        if type(n) is not int or not 1 <= n <= KEY_GROUPS:
+            raise DefinitionError(f"parallelism({n!r}): use a whole number between 1 and {KEY_GROUPS}")
+        return self._with_node(_limit_slots(self.node, n))
+
     def filter(self, *conditions: Any, **equal: Any) -> Stream:
         """Keeps the rows for which all conditions hold: expressions,
         names of boolean columns, or `column=value`.
@@ -310,6 +321,17 @@ def _rename(node: graph.Node, name: str) -> graph.Node:
     if isinstance(node, _PARTS_OF_OPERATIONS):
         return replace(node, inputs=(_rename(node.inputs[0], name),))
     return replace(node, name=name)
+
+
+def _limit_slots(node: graph.Node, n: int) -> graph.Node:
+    if isinstance(node, _PARTS_OF_OPERATIONS):
+        return replace(node, inputs=(_limit_slots(node.inputs[0], n),))
+    if not isinstance(node, graph.Operation):
+        raise DefinitionError(
+            f"parallelism({n}) follows an operation that keeps something per key, such as an aggregation; "
+            "other steps run where rows are read"
+        )
+    return replace(node, parallelism=n)
 
 
 @dataclass(frozen=True, eq=False)

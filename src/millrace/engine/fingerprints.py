@@ -56,6 +56,8 @@ def describe(operator: Operator) -> str:
         "steps": sorted((_identify_steps(edge) for edge in operator.edges), key=_to_text),
         "exactly": _expression_digests(operator),
     }
+    if operator.node.parallelism is not None:
+        parts["parallelism"] = operator.node.parallelism
     return json.dumps(parts, sort_keys=True)
 
 
@@ -95,6 +97,12 @@ def _digest(value: Any) -> str:
             whole = b""
         digest.update(blake2b(whole).digest())
     return digest.hexdigest()
+
+
+def parallelism_of(stored: str) -> int | None:
+    """Over how many slots the state of an operator described as `stored` is spread; None: over all."""
+    parallelism: int | None = json.loads(stored).get("parallelism")
+    return parallelism
 
 
 @dataclass(frozen=True)

@@ -353,6 +353,16 @@ class Plan:
                     f"{operator.id} takes rows of a topic and panes of an aggregation in one union; "
                     "aggregate the rows first"
                 )
+            for edge in operator.edges:
+                origin = edge.origin
+                if not isinstance(origin, graph.Operation) or not origin.forwards_rows:
+                    continue
+                if graph.depth(origin) == operator.depth and origin.parallelism != operator.node.parallelism:
+                    raise DefinitionError(
+                        f"{operator.id} takes rows in the slots of the deduplication before it, but one has "
+                        f"parallelism {operator.node.parallelism} and the other {origin.parallelism}; give "
+                        "both the same"
+                    )
             if any(edge.output == "late" for edge in operator.edges):
                 raise DefinitionError(
                     f"{operator.id} aggregates late rows, which have no watermark of their own; write them "

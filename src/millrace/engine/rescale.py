@@ -67,7 +67,7 @@ def _distribute(
         shared_rows, own_rows = chunk.frame.filter(common), chunk.frame.filter(~common)
         parts = [(slot, shared_rows) for slot in range(plan.slots) if first]
         if {*keys} <= {*own_rows.columns}:
-            parts += partition_by_slot(own_rows, keys, plan.slots)
+            parts += partition_by_slot(own_rows, operator.node, plan.slots)
         elif not own_rows.is_empty():
             raise StateMismatch(
                 f"{name} is stored without {', '.join(keys)}, so it cannot be dealt to {plan.slots} slots; "

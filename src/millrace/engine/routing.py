@@ -114,7 +114,7 @@ class _Delivery:
         if self.operator.input_index(self.channel) == self.operator.node.broadcast_input:
             self._broadcast(frame, kind)
             return
-        for slot, part in partition_by_slot(frame, list(self.operator.node.keys), len(self.bodies)):
+        for slot, part in partition_by_slot(frame, self.operator.node, len(self.bodies)):
             self._append(slot, kind, part)
 
     def send_whole(self, frame: pl.DataFrame) -> None:
@@ -299,12 +299,27 @@ def add_raw_bytes(frame: pl.DataFrame, batches: Sequence[PartitionBatch]) -> pl.
     return pl.concat(parts)
 
 
-def partition_by_slot(frame: pl.DataFrame, keys: list[str], slots: int) -> list[tuple[int, pl.DataFrame]]:
-    """The rows of each slot that has any; a slot holds a contiguous range of key groups."""
+# Which slot holds a key
+#
+# The 128 key groups are cut into as many contiguous ranges as the operator uses slots, and the ranges are
+# spread evenly over the slots of the run. Example, 8 slots:
+#
+#     parallelism   key groups of each range     slots
+#     none          16                           0, 1, 2, 3, 4, 5, 6, 7
+#     3             42 or 43                     0, 2, 5
+#     1             128                          0
+
+
+def partition_by_slot(
+    frame: pl.DataFrame, node: graph.Operation, slots: int
+) -> list[tuple[int, pl.DataFrame]]:
+    """The rows of each slot that has any."""
     if frame.is_empty():
         return []
-    if slots == 1:
+    ranges = node.count_slots(slots)
+    if ranges == 1:
         return [(0, frame)]
-    slot = key_hash.key_groups(frame, keys).astype(np.int32) * slots // key_hash.KEY_GROUPS
+    key_range = key_hash.key_groups(frame, list(node.keys)).astype(np.int32) * ranges // key_hash.KEY_GROUPS
+    slot = key_range * slots // ranges
     parts = frame.with_columns(pl.Series(SLOT, slot)).partition_by(SLOT, as_dict=True, include_key=False)
     return [(int(key[0]), part) for key, part in parts.items()]

@@ -243,7 +243,7 @@ def _send_output(
             deliver(next_route, None, rows, (), outgoing)
             continue
         frame = _select_needed(next_route.operator, next_route.edge.apply(changes))
-        for target_slot, part in partition_by_slot(frame, list(next_route.operator.node.keys), plan.slots):
+        for target_slot, part in partition_by_slot(frame, next_route.operator.node, plan.slots):
             _append_block(outgoing[target_slot], next_route, "changes", part)
 
 

@@ -4,6 +4,7 @@ when and how of each aggregation.
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from millrace import graph
 from millrace.stream import Job
@@ -12,9 +13,20 @@ _WIDTH = 100
 """Expressions longer than this are shortened."""
 
 
-def explain(jobs: Sequence[Job]) -> str:
-    """The graph of each job, then the stages of all of them together."""
-    return "\n\n".join([*map(_explain_job, jobs), _explain_stages(jobs)])
+class Layout(NamedTuple):
+    """How a run divides its work."""
+
+    slots: int
+    """Into how many slots the keys of each stage are divided."""
+    tasks: int
+    """How many tasks work on the slots of a stage."""
+    readers: int
+    """How many tasks read partitions, if there are so many."""
+
+
+def explain(jobs: Sequence[Job], layout: Layout | None = None) -> str:
+    """The graph of each job, then the stages of all of them together, and how a run would divide them."""
+    return "\n\n".join([*map(_explain_job, jobs), _explain_stages(jobs, layout)])
 
 
 def _explain_job(job: Job) -> str:
@@ -42,25 +54,44 @@ def _explain_step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
     return f"{title} {ids[node]}" if isinstance(node, graph.Operation) else title
 
 
-def _explain_stages(jobs: Sequence[Job]) -> str:
-    reads: dict[str, None] = {}
+def _explain_stages(jobs: Sequence[Job], layout: Layout | None) -> str:
+    reads: dict[str, int] = {}
     writes: dict[str, None] = {}
     stages: dict[int, list[str]] = defaultdict(list)
     for job in jobs:
         seen: dict[int, graph.Node] = {}
         for node in (node for output in job.outputs for node in graph.walk(output, seen)):
             if isinstance(node, graph.Read):
-                reads[node.topic.name] = None
+                reads[node.topic.name] = node.topic.partitions
             elif isinstance(node, graph.Write):
                 writes[node.topic.name] = None
         for operator, name in job.operator_ids.items():
-            stages[graph.depth(operator)].append(f"{name} {operator.by}")
+            stages[graph.depth(operator)].append(f"{name} {operator.by}{_explain_slots(operator, layout)}")
     lines = [
         "stages" if len(jobs) == 1 else f"stages of the {len(jobs)} jobs run together",
         f"  source   {', '.join(reads)}",
     ]
-    lines += [f"  stage {depth:<2} {'; '.join(stages[depth])}" for depth in sorted(stages)]
+    if layout is not None and reads:
+        partitions = sum(reads.values())
+        tasks = min(partitions, layout.readers)
+        lines.append(f"           {_count(partitions, 'partition')}, read by {_count(tasks, 'task')}")
+    for depth in sorted(stages):
+        lines.append(f"  stage {depth:<2} {'; '.join(stages[depth])}")
+        if layout is not None:
+            lines.append(f"           {_count(layout.slots, 'slot')} in {_count(layout.tasks, 'task')}")
     return "\n".join([*lines, f"  sink     {', '.join(writes)}"])
+
+
+def _explain_slots(operator: graph.Operation, layout: Layout | None) -> str:
+    """In how many slots its keys are, where it does not use all of them."""
+    if operator.parallelism is None:
+        return ""
+    slots = operator.parallelism if layout is None else operator.count_slots(layout.slots)
+    return f" in {'at most ' if layout is None else ''}{_count(slots, 'slot')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _shorten(text: str) -> str:

@@ -143,6 +143,8 @@ class Operation(Node):
     """Keeps something per key."""
 
     keys: tuple[str, ...]
+    parallelism: int | None = field(default=None, kw_only=True)
+    """Over how many of a run's slots its keys are spread; None: over all of them."""
 
     kind: ClassVar[str]
     """The word for it in stored state and in default operator ids, such as `job/aggregation-1`."""
@@ -179,6 +181,10 @@ class Operation(Node):
     def by(self) -> str:
         """The keys, as text."""
         return "of all rows" if self.keys == (ALL_ROWS,) else f"by {', '.join(self.keys)}"
+
+    def count_slots(self, slots: int) -> int:
+        """How many slots of a run hold its keys."""
+        return slots if self.parallelism is None else min(self.parallelism, slots)
 
     @property
     def broadcast_input(self) -> int | None:

@@ -10,7 +10,12 @@ from millrace.cli.commands import event_source
 from millrace.cli.commands.options import Config, LogUrl, format_examples, load_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millrace.config import Settings
     from millrace.devtools.timeline.seen import Timeline
+    from millrace.graph.explain import Layout
+    from millrace.stream import Job
 
 EXAMPLES = format_examples(
     "millrace explain vehicle-distribution",
@@ -62,8 +67,8 @@ def explain(
     log: LogUrl = None,
     config: Config = None,
 ) -> None:
-    """Show the graph of jobs, the stages they are cut into, and the what, where, when and how of each
-    result.
+    """Show the graph of jobs, the what, where, when and how of each result, and the stages that jobs are cut
+    into, with the slots and tasks of a run.
     """
     source = event_source.EventSource(recording, processor, topic, events, log, config)
     if timeline:
@@ -74,7 +79,25 @@ def explain(
     from millrace.graph.explain import explain as to_text
     from millrace.graph.find_jobs import load_all_jobs
 
-    typer.echo(to_text(load_all_jobs(jobs, load_settings(config).jobs)))
+    settings = load_settings(config)
+    found = load_all_jobs(jobs, settings.jobs)
+    typer.echo(to_text(found, _plan_layout(found, settings)))
+
+
+def _plan_layout(jobs: "Sequence[Job]", settings: "Settings") -> "Layout":
+    """How a run with these settings and a new state folder divides its work."""
+    from millrace.graph import depth
+    from millrace.graph.explain import Layout
+    from millrace.runners.slots import choose_local_slots, choose_spark_layout
+
+    if settings.run.on == "local":
+        return Layout(choose_local_slots(settings), tasks=1, readers=1)
+    from millrace.runners.spark.session import count_cores
+
+    stages = max((depth(node) for job in jobs for node in job.operator_ids), default=0)
+    cores = count_cores(settings.spark)
+    slots, partitions = choose_spark_layout(settings, None, cores=cores, depth=stages)
+    return Layout(slots, tasks=min(slots, partitions), readers=cores)
 
 
 def _draw(specs: list[str], source: event_source.EventSource, svg: Path | None, **options: Any) -> None:

@@ -135,10 +135,12 @@ def _find_adaptations(
 
 
 def _has_same_operators(old_identity: Identity, plan: Plan) -> bool:
-    """Whether the state of every operator is there and fits, and there is none of others."""
+    """Whether the state of every operator is there, fits and lies in its slots, and none of others."""
     old_operators = old_identity.operators
     return len(old_operators) == len(plan.operators) and all(
-        o.id in old_operators and fingerprints.find_difference(old_operators[o.id], o) is None
+        o.id in old_operators
+        and fingerprints.find_difference(old_operators[o.id], o) is None
+        and fingerprints.parallelism_of(old_operators[o.id]) == o.node.parallelism
         for o in plan.operators
     )
 
