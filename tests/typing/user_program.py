@@ -51,6 +51,7 @@ assert_type(readings.map_batches(lambda frame: frame.head()), mr.Stream)
 assert_type(readings.union(readings), mr.Stream)
 assert_type(readings.named("all-readings"), mr.Stream)
 assert_type(readings.spread(8), mr.Keyed)
+assert_type(readings.group_by("sensor").deduplicate("event_time", within="1m").parallelism(2), mr.Stream)
 
 
 def double(row: Row) -> Iterator[Row]:
