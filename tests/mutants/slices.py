@@ -192,7 +192,7 @@ SLICES = [
     # partials and slots
     Mutant("engine/operators/partials.py", "return [pl.col(PARTIAL_ROWS).sum(), *exprs]", "return [pl.col(PARTIAL_ROWS).max(), *exprs]", "merged partials forget how many rows they hold"),
     Mutant("engine/operators/partials.py", "else rows.sort(*ORDER)", "else rows.sort(*reversed(ORDER))", "the latest row is the one that came last"),
-    Mutant("engine/routing.py", "slot = key_hash.key_groups(frame, keys).astype(np.int32) * slots // key_hash.KEY_GROUPS", "slot = key_hash.key_groups(frame, keys).astype(np.int32) % slots", "a slot holds key groups that are no range"),
+    Mutant("engine/routing.py", "key_range = key_hash.key_groups(frame, list(node.keys)).astype(np.int32) * ranges // key_hash.KEY_GROUPS", "key_range = key_hash.key_groups(frame, list(node.keys)).astype(np.int32) % ranges", "a slot holds key groups that are no range"),
     Mutant("engine/stage.py", "for target_slot, part in partition_by_slot(frame, next_route.operator.node, plan.slots):", "for target_slot, part in partition_by_slot(frame, operator.node, plan.slots):", "panes go to the slot of the key they had"),
     # running sums
     Mutant(
