@@ -122,7 +122,7 @@ def test_slots_beyond_the_key_groups_are_refused() -> None:
 def test_rows_and_panes_in_one_union_are_refused_with_the_remedy() -> None:
     rows = rides().select("line", "riders")
     panes = rides().group_by("line").sum("riders").select("line", "riders")
-    with pytest.raises(DefinitionError, match="union needs equal columns"):
+    with pytest.raises(DefinitionError, match="rows of a topic are not results"):
         rows.union(panes)
 
 

@@ -238,7 +238,8 @@ def test_the_fuzzer_reaches_the_public_api() -> None:
     [
         (lambda: mr.read("x"), "read: 'x' is not a topic; say Topic"),  # type: ignore[arg-type]
         (lambda: mr.read(RIDES, watermark="1s"), "'1s' is not a watermark; use one of watermarks"),  # type: ignore[arg-type]
-        (lambda: mr.read(RIDES).write("x"), "write: 'x' is not a topic"),  # type: ignore[arg-type]
+        (lambda: mr.read(RIDES).write(3), "write: 3 is not a topic; say Topic"),  # type: ignore[arg-type]
+        (lambda: mr.read(RIDES).write("a b"), "topic name 'a b': use up to 200 letters"),
         (
             lambda: mr.read(RIDES).group_by("who").join(mr.read(RIDES)),  # type: ignore[arg-type]
             "is not a keyed stream or a table; group it by its key",
@@ -267,10 +268,8 @@ def test_the_fuzzer_reaches_the_public_api() -> None:
         ),
         (lambda: mr.table("x"), "table: 'x' is not a topic"),  # type: ignore[arg-type]
         (lambda: mr.read(RIDES).group_by("who").process(3), "3 is not a processor"),  # type: ignore[arg-type]
-        (
-            lambda: mr.Topic("x"),  # type: ignore[call-arg]
-            "Topic.* cannot be understood: .*missing 1 required positional argument: 'type'",
-        ),
+        (lambda: mr.Topic(), "missing 1 required positional argument: 'name'"),  # type: ignore[call-arg]
+        (lambda: mr.read(mr.Topic("x")), "topic 'x' has no type, and no job that was defined before writes"),
         (lambda: mr.read(RIDES).named(3), "3 is not a name"),  # type: ignore[arg-type]
     ],
 )
