@@ -33,8 +33,8 @@ class Alert:
     count: int
 
 
-READINGS = mr.Topic("input.readings", Reading, key="sensor", partitions=2)
-TOTALS = mr.Topic("analytics.totals", Total, key="sensor", partitions=2)
+READINGS = mr.Topic("input.measured", Reading, key="sensor", partitions=2)
+TOTALS = mr.Topic("analytics.large", Total, key="sensor", partitions=2)
 ALERTS = mr.Topic("analytics.alerts", Alert, key="sensor", partitions=2)
 
 

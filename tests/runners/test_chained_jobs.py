@@ -182,7 +182,7 @@ def test_of_two_writers_the_least_counts_until_one_is_withdrawn(
     assert "other" in shown
     assert "1970-01-01 00:02:10.000" in shown
     assert main([*words, "--withdraw", "nobody"]) == 1
-    assert "'nobody' does not vouch for 'analytics.totals'" in capsys.readouterr().err
+    assert "'nobody' does not vouch for 'analytics.large'" in capsys.readouterr().err
     assert main([*words, "--withdraw", "other"]) == 0
     assert "other" not in capsys.readouterr().out
     run(log.url, str(tmp_path), "alerts")

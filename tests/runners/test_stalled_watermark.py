@@ -49,6 +49,16 @@ def test_a_partition_that_has_brought_nothing_is_named(caplog: pytest.LogCapture
     assert "input.rides[3] has brought no event yet" in message
 
 
+def test_a_topic_for_which_no_run_has_vouched_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    standstill = StalledWatermarkMonitor(clock, followed_topics=frozenset({"analytics.large"}))
+    for clock.now in (0.0, WARN_AFTER):
+        standstill.update(batch(None, {"totals/aggregation-1": WatermarkHold("analytics.large", 0, None)}))
+    [message] = warnings(caplog)
+    assert "no run has vouched for analytics.large yet" in message
+    assert "another watermark, such as bounded('5s')" in message
+
+
 def test_a_watermark_that_moves_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     standstill = StalledWatermarkMonitor(clock)

@@ -6,19 +6,31 @@ vouches for it, the watermark of its readers stands still, and the run says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from millrace import graph
 from millrace.errors import DefinitionError
+from millrace.stream import Job
+from millrace.watermarks import Upstream
 from millrace.windows import Sliding, Unaligned
 
 if TYPE_CHECKING:
     from millrace.engine.plan import Plan, Route
 
 _TIME = "event_time"
+
+
+def find_followed_topics(jobs: Iterable[Job]) -> frozenset[str]:
+    """The topics of which some job follows the watermark of the writers."""
+    nodes = (node for job in jobs for write in job.outputs for node in graph.walk(write, {}))
+    return frozenset(
+        node.topic.name
+        for node in nodes
+        if isinstance(node, graph.Read) and isinstance(node.watermark, Upstream)
+    )
 
 
 def check_followed(plan: Plan) -> None:
@@ -51,9 +63,11 @@ def find_obstacle(route: Route) -> str | None:
         return "it writes late rows, which have no watermark"
     if any(_sets_time(step) for step in edge.steps):
         return "a step before write() sets event_time"
+    if not edge.is_append_only and not isinstance(origin, graph.Aggregation):
+        return "its results may be corrected at any time; say .final() before write()"
     if isinstance(origin, graph.Aggregation):
         if origin.windowing.is_ordered:
-            return "windows that rows cut are shown when the next row comes, however late that is"
+            return "windows that rows cut are shown when a later row comes or the stream ends"
         if time_before_end(origin.windowing) is None:
             return "its results have the time of a row, and the window has no fixed size"
     return None

@@ -16,13 +16,13 @@ import polars as pl
 
 from millrace import graph
 from millrace.engine import fingerprints
-from millrace.engine.followed_topics import check_followed
+from millrace.engine.followed_topics import check_followed, find_followed_topics
 from millrace.errors import DefinitionError
 from millrace.graph.build.feedback import loop_topics, refuse_cycles
 from millrace.stream import Job
 from millrace.topics import Topic
 from millrace.values.key_hash import KEY_GROUPS
-from millrace.watermarks import Upstream, Watermark
+from millrace.watermarks import Watermark
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,8 +187,7 @@ class Plan:
     @cached_property
     def followed_topics(self) -> frozenset[str]:
         """The topics of which some job follows the watermark of the writers."""
-        reads = (r.edge.origin for r in self.routes if isinstance(r.edge.origin, graph.Read))
-        return frozenset(read.topic.name for read in reads if isinstance(read.watermark, Upstream))
+        return find_followed_topics(self.jobs)
 
     @property
     def can_be_read_ahead(self) -> bool:

@@ -101,10 +101,12 @@ def _watch_batches(
     jobs: Sequence[Job], settings: Settings, report: Callable[[BatchReport], None]
 ) -> Iterator[Callable[[BatchReport], None]]:
     """A report that also warns of many late rows and of watermarks that stand still."""
+    from millrace.engine.followed_topics import find_followed_topics
     from millrace.runners.late_warning import LateRowMonitor
     from millrace.runners.stalled_watermark import StalledWatermarkMonitor
 
-    late_rows, stalled_watermark = LateRowMonitor(jobs, settings), StalledWatermarkMonitor(time.monotonic)
+    late_rows = LateRowMonitor(jobs, settings)
+    stalled_watermark = StalledWatermarkMonitor(time.monotonic, followed_topics=find_followed_topics(jobs))
 
     def handle_report(batch: BatchReport) -> None:
         late_rows.add(batch.counts)

@@ -33,6 +33,8 @@ class StalledWatermarkMonitor:
     clock: Callable[[], float]
     quiet_seconds: float = WARN_AFTER
     """Seconds without a batch after which a run that has written nothing says why."""
+    followed_topics: frozenset[str] = frozenset()
+    """Topics of which jobs follow the watermark of the writers."""
     last_moves: dict[str, tuple[int | None, float]] = field(default_factory=dict)
     """For each operator, its watermark and when it came there."""
     warned: set[tuple[str, int]] = field(default_factory=set)
@@ -86,7 +88,17 @@ class StalledWatermarkMonitor:
     def _warn(self, hold: WatermarkHold, observation: str) -> None:
         if (hold.topic, hold.partition) not in self.warned:
             self.warned.add((hold.topic, hold.partition))
-            _log.warning("%s", _describe_hold(hold, observation))
+            is_followed = hold.topic in self.followed_topics
+            describe = _describe_unvouched if is_followed and hold.behind is None else _describe_hold
+            _log.warning("%s", describe(hold, observation))
+
+
+def _describe_unvouched(hold: WatermarkHold, observation: str) -> str:
+    return (
+        f"{observation}: no run has vouched for {hold.topic} yet, so windows wait; run the job that writes "
+        "it, exactly once (docs/how-to/chain-jobs.md names what cannot be vouched for), or "
+        "read it with another watermark, such as bounded('5s')"
+    )
 
 
 def _describe_hold(hold: WatermarkHold, observation: str) -> str:
