@@ -71,6 +71,10 @@ class OnModel:
         """One batch."""
         return BatchResult(*self.model.step(batch, now, end=end))
 
+    def follow(self, watermarks: Mapping[tuple[str, int], int]) -> None:
+        """The watermarks of writers at the end of the next batch, by topic and partition."""
+        self.model.follow(watermarks)
+
     @property
     def watermarks(self) -> Mapping[str, int | None]:
         """The low watermark of each operator."""
@@ -95,6 +99,11 @@ class OnEngine:
         self.end_offsets: dict[tuple[str, int], int] = defaultdict(int)
         self.engine = Engine(jobs, slots=slots, partitions=dict(partitions))
         self.watermarks: Mapping[str, int | None] = {}
+        self.upstream_watermarks: Mapping[tuple[str, int], int] = {}
+
+    def follow(self, watermarks: Mapping[tuple[str, int], int]) -> None:
+        """The watermarks of writers at the end of the next batch, by topic and partition."""
+        self.upstream_watermarks = watermarks
 
     def feed(self, batch: Sequence[SourceEvent], now: int, *, end: bool = False) -> BatchResult:
         """One batch."""
@@ -112,6 +121,7 @@ class OnEngine:
                 if events_by_partition[name, partition]
                 else None,
                 end_offset=self.end_offsets[name, partition],
+                upstream_watermark=self.upstream_watermarks.get((name, partition)),
             )
             for name, topic in self.topics.items()
             for partition in range(self.partitions[name])

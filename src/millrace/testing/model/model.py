@@ -158,6 +158,15 @@ class Model:
                 written[topic] += job_rows
         return dict(written), late
 
+    def follow(self, watermarks: Mapping[tuple[str, int], int]) -> None:
+        """From the next batch on, the writers of these partitions vouch for what follows it."""
+        for model in self.jobs:
+            for operator in model.operators.values():
+                for partition in operator.partitions if isinstance(operator, ModelRowOperator) else ():
+                    partition.upstream_watermark = watermarks.get(
+                        (partition.read.topic.name, partition.partition)
+                    )
+
     @property
     def watermarks(self) -> dict[str, int | None]:
         """The low watermark of each operator, None where there is none yet."""

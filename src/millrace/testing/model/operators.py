@@ -129,6 +129,7 @@ class ModelRowOperator(ModelOperator):
                 partition.note_silence(now)
             for event in events:
                 arrivals += self.read_event(event, partition)
+            partition.follow_writers(self.watermark, now)
         for channel in self.channels.values():
             if not channel.operator.is_idle:
                 channel.wake(self.watermark)

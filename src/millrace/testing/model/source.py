@@ -17,6 +17,7 @@ from millrace.watermarks import (
     IngestionTime,
     Percentile,
     Punctuation,
+    Upstream,
     Watermark,
     lag_bucket,
     last_update_offset,
@@ -49,6 +50,8 @@ class ModelPartition:
     furthest_watermark: float = -math.inf
     lags: list[tuple[int, int]] = field(default_factory=list)
     """Offset and lag of every row, where the delay is learned."""
+    upstream_watermark: int | None = None
+    """How far the writers of the topic vouch for what follows this batch."""
 
     @property
     def watermark(self) -> float:
@@ -84,6 +87,17 @@ class ModelPartition:
             idle_after = EMPTY_PARTITION_TIMEOUT
         self.is_idle = idle_after is not None and now - self.last_active >= idle_after
 
+    def follow_writers(self, watermark: float, now: int) -> None:
+        """After the rows of a batch: the watermark is that of the writers, if the read follows them. Where it
+        moves, the partition is not idle.
+        """
+        upstream = self.upstream_watermark
+        if isinstance(self.read.watermark, Upstream) and (upstream or -math.inf) > self.furthest_watermark:
+            if self.is_idle:
+                self.floor = watermark
+            self.furthest_watermark = -math.inf if upstream is None else upstream
+            self.is_idle, self.last_active = False, now
+
 
 def source_row(event: SourceEvent) -> Row:
     """The columns that a read gives to what follows."""
@@ -96,6 +110,8 @@ def event_clock(watermark: Watermark, event: SourceEvent, schema: pl.Schema) -> 
         return min(event.event_time, event.ingestion_time)
     if isinstance(watermark, IngestionTime):
         return event.ingestion_time
+    if isinstance(watermark, Upstream):
+        return -math.inf
     assert isinstance(watermark, Punctuation)
     claimed = pl.DataFrame([source_row(event)], schema=schema).select(claimed=watermark.time_in_millis)[
         "claimed"
