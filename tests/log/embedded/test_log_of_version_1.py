@@ -8,6 +8,7 @@ positions of vehicles 22/1100 to 22/1111 in a topic of three partitions. Those o
 import sqlite3
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from millrace.log.embedded.log import EmbeddedLog
 from millrace.log.embedded.sqlite import VERSION
 from millrace.log.embedded.verify import VerificationCounts, verify_log
 from millrace.log.partitioning import place_keys
+from millrace.log.writer_watermarks import watermarks_at
 from millrace.topics import Topic
 
 
@@ -137,3 +139,17 @@ def test_a_partitioner_that_is_not_known_is_refused(log: EmbeddedLog, folder: Pa
         db.execute("update topic set partitioner = 'murmur3'")
     with pytest.raises(LogDamaged, match=r"its partitioner 'murmur3' is not known here"):
         EmbeddedLog(folder).append("input.positions", encode(INPUT, positions(1.0)))
+
+
+def test_a_file_of_version_2_gets_the_table_of_watermarks(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    EmbeddedLog(folder).close()
+    for file in ("inputs.db", "results.db"):
+        with closing(sqlite3.connect(folder / file)) as db, db:
+            db.execute("drop table watermark")
+            db.execute("pragma user_version=2")
+    opened = EmbeddedLog(folder, create=False)
+    opened.ensure_raw("t")
+    opened.writer("w").commit(0, {}, watermarks={"t": 5})
+    assert watermarks_at(opened.writer_watermarks("t"), {0: 0}) == {0: 5}
+    opened.close()

@@ -14,6 +14,7 @@ from millrace.log.aliases import ALIASES, read_aliases, set_alias
 from millrace.log.kafka import url
 from millrace.log.kafka.log import KafkaLog
 from millrace.log.kafka.schemas import Schema
+from millrace.log.writer_watermarks import watermarks_at
 from millrace.topics import Topic
 
 pytestmark = pytest.mark.kafka
@@ -88,6 +89,23 @@ def test_hostile_markers_do_not_hide_the_last_one(log: KafkaLog) -> None:
     again = log.writer("w")
     assert again.last_marker == 7
     again.commit(8, {"t": texts("b")})
+
+
+def test_hostile_watermarks_are_skipped(log: KafkaLog) -> None:
+    log.ensure_raw("t")
+    writer = log.writer("w")
+    writer.commit(0, {"t": texts("a")}, watermarks={"t": 10_000})
+    hostile = [value for value in HOSTILE if value is not None]
+    forged = b'{"topic": "t", "writer": "w", "watermark": 9223372036854775807, "offsets": [0]}'
+    for key in (b"", b"\xff", b"[]", b"[" * 10_000, b'["t"]', b'["t", "w"]'):
+        write(log, url.WATERMARKS, key, [*hostile, forged])
+    fresh = open_log(log.url)
+    for _ in range(2):
+        ends = fresh.end_offsets("t")
+        assert watermarks_at(fresh.writer_watermarks("t"), ends) == {0: 10_000}
+    writer.commit(1, {}, watermarks={"t": 20_000})
+    assert watermarks_at(fresh.writer_watermarks("t"), ends) == {0: 20_000}
+    fresh.close()
 
 
 def test_hostile_aliases_are_skipped(log: KafkaLog) -> None:

@@ -6,10 +6,11 @@ A reader of the log reads the topic once, then what is new. Brokers remove older
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from millrace.errors import TopicMissing
 from millrace.log.control import SkippedRecords
@@ -46,7 +47,7 @@ class WatermarkLog(Protocol):
 
 def watermark_key(topic: str, writer: str) -> bytes:
     """The key of a record."""
-    return json.dumps([topic, writer]).encode()
+    return msgspec.json.encode((topic, writer))
 
 
 class PublishedWatermarks:
@@ -98,8 +99,7 @@ class PublishedWatermarks:
 
 def _parse_key(key: bytes | None) -> tuple[str, str]:
     """Topic and writer; `ValueError` completes the sentence "a record that ..."."""
-    parts: Any = json.loads(key or b"null")
-    match parts:
-        case [str(topic), str(writer)]:
-            return topic, writer
-    raise ValueError("has a key that does not name a topic and a writer")
+    try:
+        return msgspec.json.decode(key or b"", type=tuple[str, str])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"has a key that does not name a topic and a writer: {error}") from error

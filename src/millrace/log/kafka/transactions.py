@@ -30,7 +30,7 @@ blindly: if the last marker is the writer's own and not older than the batch, th
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -206,18 +206,29 @@ class KafkaWriter:
         fault_points.at("committed")
 
     def _send_watermarks(self, commit: _Commit) -> None:
-        """Sends how far the writer vouches for topics, from behind the records that brokers have by now.
-
-        Where the partitions of a topic end is asked only if the writer has sent something since. Others may
-        have written behind that: an offset that is too great is right, too.
-        """
-        self._await_deliveries()
+        """Sends how far the writer vouches for topics, from behind the records that brokers have by now."""
+        self._find_ends(commit.watermarks)
         for topic, watermark in commit.watermarks.items():
-            name = self._log.kafka_name(topic)
-            if len(self._ends.get(name, ())) != self._log.partition_count(topic):
-                self._ends[name] = [end for _, end in sorted(self._log.appended_offsets(topic).items())]
-            record = WriterWatermark(topic, self._name, watermark, self._ends[name])
+            ends = self._ends[self._log.kafka_name(topic)]
+            record = WriterWatermark(topic, self._name, watermark, ends)
             self._send_control(WATERMARKS, watermark_key(topic, self._name), record.to_json(), commit.now)
+
+    def _find_ends(self, topics: Iterable[str]) -> None:
+        """Asks where the partitions of topics end to which the writer has sent something since it last asked.
+
+        Others may have written behind that: an offset that is too great is right, too.
+        """
+        names = {topic: self._log.kafka_name(topic) for topic in topics}
+        unknown = [
+            topic
+            for topic, name in names.items()
+            if len(self._ends.get(name, ())) != self._log.partition_count(topic)
+        ]
+        if unknown:
+            self._await_deliveries()
+        for topic in unknown:
+            ends = self._log.appended_offsets(topic)
+            self._ends[names[topic]] = [ends[partition] for partition in sorted(ends)]
 
     def _await_deliveries(self) -> None:
         started, has_logged = time.monotonic(), False
