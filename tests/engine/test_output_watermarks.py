@@ -3,20 +3,24 @@
 from collections.abc import Sequence
 from typing import Any
 
+import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import millrace as mr
 from chain_links import CHANGELOGS, ROWS
 from join_strategies import interval_joins, joins
-from millrace import graph
+from millrace import graph, watermarks, windows
 from millrace.durations import END_OF_STREAM
 from millrace.engine.output_watermarks import OutputWatermarks
 from millrace.engine.sink import Results
 from millrace.engine.source import PartitionBatch
-from millrace.testing.script import OnEngine
+from millrace.testing.model.source import SourceEvent
+from millrace.testing.script import OnEngine, decode_events
 from pattern_strategies import pattern_jobs
 from process_strategies import processes
-from strategies import Batch, Given, batches, examples, givens
+from strategies import A, Batch, Given, batches, examples, givens, write
 from test_chains import chain, given_chains
 
 
@@ -103,3 +107,76 @@ def test_chains_of_all_operators_keep_their_word(data: st.DataObject) -> None:
 @examples(40)
 def test_processors_and_deduplication_keep_their_word(data: st.DataObject) -> None:
     check(data, processes())
+
+
+# One by one
+
+
+def event(partition: int, time: int, offset: int = 0) -> SourceEvent:
+    values = {"k": "a", "g": 1, "v": 1, "x": 0.5, "b": True}
+    return SourceEvent("input.a", partition, offset, time, time, values)
+
+
+def vouch(stream: mr.stream.Stream, *events: SourceEvent, now: int = 100_000) -> int | None:
+    """How far the job is vouched for after these events."""
+    engine = Vouching(Given((mr.Job("one", write(stream, "analytics.one")),), 1, {"input.a": 2}), 1)
+    engine.hold(Batch(events, now))
+    return engine.vouched.get("analytics.one")
+
+
+READ = mr.read(A, watermark=watermarks.bounded("1s"))
+BOTH = (event(0, 30_000), event(1, 40_000))
+
+
+def test_rows_that_no_operator_has_seen_are_vouched_for_by_their_partitions() -> None:
+    rows = READ.filter(pl.col("v") > 0).select("k")
+    assert vouch(rows, BOTH[0]) is None, "partition 1 has shown no row"
+    assert vouch(rows, *BOTH) == 29_000
+    assert vouch(READ.union(mr.read(A, watermark=watermarks.bounded("5s"))), *BOTH) == 25_000
+
+
+@pytest.mark.parametrize(
+    ("windowed", "vouched"),
+    [
+        (READ.window(windows.fixed("10s")), 29_000),
+        (READ.window(windows.fixed("10s"), lateness="3s"), 26_000),
+        (READ.window(windows.fixed("10s"), lateness="3s", time="earliest"), 16_000),
+        (READ.window(windows.sessions("10s"), lateness="3s"), 26_000),
+        (READ.window(windows.processing_time(windows.fixed("10s"))), 100_000),
+        (READ.window(windows.counted(2)), None),
+        (READ.window(windows.sessions("10s"), time="latest"), None),
+    ],
+)
+def test_panes_are_vouched_for_as_far_as_they_cannot_be_corrected(
+    windowed: mr.stream.Stream, vouched: int | None
+) -> None:
+    assert vouch(windowed.group_by("k").count(), *BOTH) == vouched
+
+
+def test_of_all_that_leads_to_a_topic_the_least_counts() -> None:
+    ten, five = (
+        READ.window(windows.fixed("10s"), lateness=lateness).group_by("k").count()
+        for lateness in ("10s", "5s")
+    )
+    assert vouch(ten.union(five), *BOTH) == 19_000
+
+
+def test_copies_are_vouched_for_as_long_as_they_are_known() -> None:
+    assert vouch(READ.group_by("k").deduplicate("event_time", within="4s"), *BOTH) == 25_000
+    assert vouch(READ.group_by("k").deduplicate(within="4s"), *BOTH) == 29_000
+
+
+def test_nobody_vouches_for_a_paused_job() -> None:
+    jobs = Given((mr.Job("one", write(READ.select("k"), "analytics.one")),), 1, {"input.a": 2})
+    engine = Vouching(jobs, 1)
+    batches = [PartitionBatch("input.a", p, decode_events(A, [BOTH[p]])) for p in (0, 1)]
+    results = engine.engine.step(batches, 100_000)
+    assert engine.output_watermarks.update(results, ["one"]) == {}
+    assert engine.output_watermarks.update(results, []) == {"analytics.one": 29_000}
+
+
+def test_a_step_that_sets_event_time_vouches_for_nothing() -> None:
+    counts = READ.window(windows.fixed("10s")).group_by("k").count()
+    assert vouch(counts.with_columns(event_time=pl.col("event_time") - 1), *BOTH) is None
+    assert vouch(counts.select("k", "event_time"), *BOTH) == 29_000
+    assert vouch(counts.map_batches(lambda frame: frame), *BOTH) == 29_000

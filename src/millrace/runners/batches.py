@@ -59,15 +59,17 @@ class Offsets:
     """
     watermarks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """How far the writers of topics vouch for what follows, by partition, where a job follows them."""
-
     ended: frozenset[str] = frozenset()
     """The topics that have ended with this batch or before: no row of them is expected any more."""
 
     def to_json(self) -> str:
         """As text."""
-        optional = {"bounded": self.bounded, "ids": dict(self.ids), "ended": sorted(self.ended)}
-        if any(self.watermarks.values()):
-            optional["watermarks"] = self.watermarks
+        optional = {
+            "bounded": self.bounded,
+            "ids": dict(self.ids),
+            "watermarks": self.watermarks,
+            "ended": sorted(self.ended),
+        }
         present = {name: value for name, value in optional.items() if value}
         return json.dumps({"topics": self.topics, "clock": self.clock, **present})
 

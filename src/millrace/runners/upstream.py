@@ -25,16 +25,13 @@ def follow_writers(log: WatermarkSource, topics: Iterable[str], start: Offsets, 
     """The end of a batch, with the watermarks of these topics there. They do not go back: those at the start
     count where a writer has nothing to say.
     """
-    return replace(
-        end,
-        watermarks={
-            topic: _latest(
-                start.watermarks.get(topic, {}),
-                watermarks_at(log.writer_watermarks(topic), end.topics[topic]),
-            )
-            for topic in sorted(topics)
-        },
-    )
+    watermarks = {
+        topic: _latest(
+            start.watermarks.get(topic, {}), watermarks_at(log.writer_watermarks(topic), end.topics[topic])
+        )
+        for topic in sorted(topics)
+    }
+    return replace(end, watermarks={topic: known for topic, known in watermarks.items() if known})
 
 
 def _latest(before: Mapping[int, int], found: Mapping[int, int]) -> dict[int, int]:
