@@ -61,10 +61,10 @@ def settings(log: str, state: str, run: str, **more: object) -> config.Settings:
     )
 
 
-def run(log: str, state: str, *jobs: str) -> None:
-    """Jobs in one run, named after the first, until they have caught up."""
+def run(log: str, state: str, *jobs: str, until_end: bool = False) -> None:
+    """Jobs in one run, named after the first, until they have caught up or their streams have ended."""
     made = [JOBS[job]() for job in jobs]
-    run_local(made, settings=settings(log, state, jobs[0]), until_caught_up=True)
+    run_local(made, settings=settings(log, state, jobs[0]), until_caught_up=True, until_end=until_end)
 
 
 def feed(log: Log, start: int, seconds: int) -> None:

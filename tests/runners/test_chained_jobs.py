@@ -16,6 +16,7 @@ import millrace as mr
 from millrace import watermarks, windows
 from millrace.cli.main import main
 from millrace.devtools.brokers import Cluster
+from millrace.durations import END_OF_STREAM
 from millrace.errors import DefinitionError
 from millrace.log import Log, fault_points, open_log
 from millrace.log.codecs.codec import encode
@@ -73,6 +74,28 @@ def test_in_one_run_the_second_job_keeps_up(log: Log, tmp_path: Path) -> None:
     hooks = Hooks(stop=lambda: ALERTS.name in log.list_topics() and len(rows_of(log, ALERTS)) == 5)
     run_local([totals(), alerts()], settings=settings(log.url, str(tmp_path), "both"), hooks=hooks)
     assert shown_alerts(log) == alerts_until(369_000)
+
+
+@pytest.mark.parametrize("seconds", [150, 400])
+def test_in_one_run_that_catches_up_nothing_is_left(log: Log, tmp_path: Path, seconds: int) -> None:
+    feed(log, 0, seconds)
+    run(log.url, str(tmp_path), "totals", "alerts")
+    assert shown_alerts(log) == alerts_until((seconds - 2) * 1_000 - LATENESS)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_where_the_first_stream_ends_the_second_is_completed(
+    log: Log, tmp_path: Path, together: bool
+) -> None:
+    feed(log, 0, 290)
+    if together:
+        run(log.url, str(tmp_path), "totals", "alerts", until_end=True)
+    else:
+        run(log.url, str(tmp_path), "totals", until_end=True)
+        run(log.url, str(tmp_path), "alerts")
+    assert vouched(log) == {0: END_OF_STREAM, 1: END_OF_STREAM}
+    assert shown_alerts(log) == alerts_until(300_000)
+    assert late_rows(log, "alerts") == 0
 
 
 def test_a_chain_of_three(log: Log, tmp_path: Path) -> None:

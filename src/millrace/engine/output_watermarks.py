@@ -84,6 +84,8 @@ class OutputWatermarks:
 
     def _read_watermark(self, read: graph.Read, results: Results) -> int | None:
         """The least watermark of the partitions of a topic, by what this run has read of them."""
+        if read.topic.name in results.ended:
+            return END_OF_STREAM
         reports = {
             f"0/{source.topic}/{source.partition}": report_partition(read.watermark, source)
             for source in results.sources
