@@ -9,6 +9,7 @@ from millrace.graph.build.join import JoinType
 from millrace.panes import Accumulation, Closing, OnTime, PaneTime
 from millrace.testing.model.values import Row
 from millrace.testing.transcripts import processes, row_frames
+from millrace.testing.transcripts.aggregations import ValueSpec, parse_value
 from millrace.testing.transcripts.processes import ProcessSpec
 from millrace.testing.transcripts.questions import parse_evictor, parse_trigger, parse_watermark, parse_window
 from millrace.testing.transcripts.row_frames import OverSpec
@@ -48,6 +49,7 @@ PANE_KEYS = (
     "value",
     "pair",
     "gone",
+    "rank",
     "emits",
     "aside",
     "over",
@@ -77,7 +79,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "output_time": ("end", "earliest", "latest"),
     "on_time": ("always", "if_new"),
     "closing": ("none", "if_new", "always"),
-    "value": ("list", "sum", "count", "latest"),
 }
 """The choices for each key, the default first."""
 _ACCUMULATIONS: dict[str, Accumulation] = {
@@ -119,7 +120,7 @@ class Transcript:
     time: PaneTime
     on_time: OnTime
     closing: Closing
-    value: str
+    value: ValueSpec
     """What a pane holds: the list of the events' values, their sum, their number, or the latest."""
     then: tuple[Row, ...]
     """Aggregations that follow in the same window: what they are keyed `by`, and their `value`."""
@@ -178,7 +179,7 @@ def parse_document(document: Any) -> Transcript:
         choices["output_time"],
         choices["on_time"],
         choices["closing"],
-        choices["value"],
+        parse_value(document.get("value", "list")),
         tuple(_parse_then(one) for one in document.get("then", [])),
         join,
         _parse_deduplicate(document.get("deduplicate")),
@@ -266,13 +267,10 @@ def _parse_then(value: Any) -> Row:
     if not isinstance(value, dict):
         raise TranscriptError(f"`then: [{to_text(value)}]` needs maps such as {{by: value, value: count}}")
     check_keys(value, ("by", "value"), "then")
-    chosen = {"by": value.get("by", "key"), "value": value.get("value", "list")}
-    for key, choices in (("by", ("key", "value", "all")), ("value", _CHOICES["value"])):
-        if chosen[key] not in choices:
-            raise TranscriptError(
-                f"`{key}: {to_text(chosen[key])}` in `then` is unknown; use {' or '.join(choices)}"
-            )
-    return chosen
+    by, choices = value.get("by", "key"), ("key", "value", "all")
+    if by not in choices:
+        raise TranscriptError(f"`by: {to_text(by)}` in `then` is unknown; use {' or '.join(choices)}")
+    return {"by": by, "value": parse_value(value.get("value", "list"), " in `then`")}
 
 
 def _parse_join(document: Mapping[str, Any]) -> JoinSpec | None:

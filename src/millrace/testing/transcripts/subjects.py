@@ -6,8 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from millrace import aggregates, evictors, stream, watermarks
-from millrace.aggregates import Reduction
+from millrace import evictors, stream, watermarks
 from millrace.graph.build.table import Table
 from millrace.testing.model.values import Row
 from millrace.testing.script import Script
@@ -35,7 +34,7 @@ class TranscriptJob:
             or isinstance(self.transcript.evict, evictors.Delta)
             or self.transcript.over is not None
         )
-        return self.transcript.value == "sum" or is_about_numbers
+        return self.transcript.value.needs_numbers or is_about_numbers
 
     def build_job(self) -> stream.Job:
         """Events of key and value, aggregated once or several times."""
@@ -70,16 +69,24 @@ class TranscriptJob:
         )
         if transcript.join is not None:
             return stream.Job(f"transcript-{self.number}", self._build_join(stream_so_far, transcript.join))
-        stream_so_far = stream_so_far.group_by("key").aggregate(value=_make_aggregate(transcript.value))
+        stream_so_far = transcript.value.apply(stream_so_far)
         for then in transcript.then:
-            stream_so_far = (
+            stream_so_far = then["value"].apply(
                 stream_so_far.with_columns(_key_expression(then["by"]).alias("key"))
-                .group_by("key")
-                .aggregate(value=_make_aggregate(then["value"]))
             )
         shape = _python_type(stream_so_far.node.schema["value"])
-        results = Topic(f"analytics.transcript-{self.number}", _row_type("Result", shape))
+        ranked = [("rank", int)] if self.is_ranking else []
+        results = Topic(
+            f"analytics.transcript-{self.number}",
+            make_dataclass("Result", [("key", str), ("value", shape), *ranked], frozen=True),
+        )
         return stream.Job(f"transcript-{self.number}", stream_so_far.write(results))
+
+    @property
+    def is_ranking(self) -> bool:
+        """Whether panes are shown row by row, with ranks."""
+        specs = [self.transcript.value, *(then["value"] for then in self.transcript.then)]
+        return bool(specs[-1].is_ranking)
 
     @property
     def has_sides(self) -> bool:
@@ -142,7 +149,7 @@ class TranscriptJob:
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TranscriptError(
-                    f"`value: {self.transcript.value}` needs numbers, but an event's value is "
+                    f"`value: {self.transcript.value.kind}` needs numbers, but an event's value is "
                     f"{to_text(value)}; use `value: list`"
                 )
         return int if all(isinstance(value, int) for value in values) else float
@@ -173,6 +180,8 @@ class TranscriptJob:
             return [_to_emission(row) for row in rows]
         if self.transcript.over is not None:
             return [self.transcript.over.read_row(row) for row in rows]
+        if self.is_ranking:
+            return [self._to_ranked(row) for row in rows]
         panes = []
         for row in (row for row in rows if row["op"] == "+"):
             value = self._pane_value(row)
@@ -203,6 +212,12 @@ class TranscriptJob:
         }
         pane["pair" if row["op"] == "+" else "gone"] = values
         return pane | {name: row[name] for name in ("timing", "index", "settled_index", "final")}
+
+    def _to_ranked(self, row: Row) -> Row:
+        """A row of a ranking that is added or withdrawn."""
+        pane = {"key": json.loads(row["key"]), "window": [row["window_start"], row["window_end"]]}
+        pane |= {"value" if row["op"] == "+" else "gone": self._pane_value(row), "at": row["event_time"]}
+        return pane | {name: row[name] for name in ("rank", "timing", "index", "settled_index", "final")}
 
     def _pane_value(self, row: Row) -> Any:
         """The value of a pane; the sum of nothing is 0."""
@@ -236,16 +251,6 @@ def _row_type(name: str, value: Any, watermark: Watermark | None = None, *, has_
     says: list[tuple[str, Any]] = [("says", int | None)] if isinstance(watermark, Punctuation) else []
     side: list[tuple[str, Any]] = [("side", str)] if has_sides else []
     return make_dataclass(name, [("key", str), ("value", value), *side, *says], frozen=True)
-
-
-def _make_aggregate(name: str) -> Reduction:
-    by_name: dict[str, Reduction] = {
-        "list": aggregates.collect("value"),
-        "sum": aggregates.sum("value"),
-        "count": aggregates.count(),
-        "latest": aggregates.latest("value"),
-    }
-    return by_name[name]
 
 
 def _key_expression(by: str) -> pl.Expr:
