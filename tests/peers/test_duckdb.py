@@ -22,16 +22,15 @@ import pytest
 import millrace as mr
 from join_strategies import HOWS, KEYS
 from millrace import aggregates, triggers, windows
-from millrace.aggregates import Reduction
 from millrace.panes import Accumulation
 from millrace.stream import Job, Stream
 from millrace.triggers import Trigger
+from peers.aggregate_cases import BOUNDS, a_part, a_ranking, an_aggregate
 from peers.row_frames import row_frames
 from peers.streams import CASES, ORDER, SEED, Duck, Flow, a_flow, added_up, newest, run
 from strategies import KINDS, A, B, write
 
 pytestmark = pytest.mark.long
-BOUNDS = ("window_start", "window_end")
 ROWS = tuple(KINDS)
 
 
@@ -141,35 +140,6 @@ def counted_windows(
     return windows.counted(size), beside
 
 
-def an_aggregate(chance: random.Random) -> tuple[Reduction, str]:
-    """An aggregate, and what DuckDB calls it."""
-    c = chance.choice("kgvxb")
-    there = f"FILTER ({c} IS NOT NULL)"
-    options: list[tuple[Reduction, str]] = [
-        (aggregates.count(), "count(*)"),
-        (aggregates.count(c), f"count({c})"),
-        (aggregates.distinct(c), f"count(DISTINCT {c})"),
-        (aggregates.latest(c), f"last({c} ORDER BY {ORDER}) {there}"),
-        (aggregates.earliest(c), f"first({c} ORDER BY {ORDER}) {there}"),
-        (aggregates.collect(c), f"coalesce(list({c} ORDER BY {ORDER}) {there}, [])"),
-        (aggregates.min(c), "coalesce(min(x) FILTER (NOT isnan(x)), min(x))" if c == "x" else f"min({c})"),
-        (aggregates.max(c), "coalesce(max(x) FILTER (NOT isnan(x)), max(x))" if c == "x" else f"max({c})"),
-    ]
-    n = chance.choice("gvxb")
-    total = SUM_OF_FLOATS if n == "x" else f"sum({n}::BIGINT)"
-    options += [(aggregates.sum(n), total), (aggregates.mean(n), f"({total}) / count({n})")]
-    whole, ranks = chance.choice("gv"), chance.choice([[0.5], [0.0, 0.07, 0.9, 1.0]])
-    options += [
-        (aggregates.stddev(whole), f"stddev_samp({whole})"),
-        (aggregates.quantiles(whole, ranks), f"quantile_disc({whole}, {ranks})"),
-    ]
-    return chance.choice(options)
-
-
-SUM_OF_FLOATS = """CASE WHEN bool_or(isnan(x)) OR (bool_or(x = 'inf') AND bool_or(x = '-inf')) THEN 'nan'::DOUBLE
-    WHEN bool_or(x = 'inf') THEN 'inf' WHEN bool_or(x = '-inf') THEN '-inf' ELSE sum(TRY_CAST(x AS DECIMAL(38, 4)))::DOUBLE END"""
-
-
 def some_keys(chance: random.Random) -> tuple[str, ...]:
     return chance.choice([("k",), ("g",), ("b",), ("k", "g"), ("v", "b")])
 
@@ -197,7 +167,9 @@ def windowed(
 def aggregations(chance: random.Random, flow: Flow) -> Case:
     keys = some_keys(chance)
     stream, table, accumulation = windowed(chance, flow, keys, "wwsc")
-    chosen = {f"a{place}": an_aggregate(chance) for place in range(chance.randint(1, 4))}
+    chosen = {
+        f"a{place}": chance.choice([an_aggregate, a_part])(chance) for place in range(chance.randint(1, 4))
+    }
     made = stream.group_by(*keys).aggregate(**{name: one for name, (one, _) in chosen.items()})
     columns = (*keys, *BOUNDS)
     query = f"SELECT {', '.join((*columns, *(expressions for _, expressions in chosen.values())))} FROM {table} GROUP BY {', '.join((*columns, 'session'))}"
@@ -250,6 +222,13 @@ def tops(chance: random.Random, flow: Flow) -> Case:
         best = f"(list({{'{other}': {other}, '{by}': {by}}} ORDER BY {by} DESC, {other} DESC NULLS LAST) FILTER ({by} IS NOT NULL))[:{k}]"
         query = f"SELECT {named}, coalesce({best}, []) FROM {table} GROUP BY {named}"
     return Case(made, query, (*columns, "top"), columns if accumulation == "accumulating" else None)
+
+
+def rankings(chance: random.Random, flow: Flow) -> Case:
+    """The first rows of each window, row by row with their ranks."""
+    keys = some_keys(chance)
+    stream, table, _ = windowed(chance, flow, keys, "ws")
+    return Case(*a_ranking(chance, stream, table, keys))
 
 
 def sides(keys: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], str]:
@@ -392,6 +371,7 @@ KINDS_OF_CASES = (
     aggregations,
     chained,
     tops,
+    rankings,
     window_joins,
     pane_joins,
     interval_joins,
