@@ -11,11 +11,14 @@ from typing import Annotated, Any, TypeAlias
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import millrace as mr
 from millrace import aggregates, patterns, state, testing, windows
 from millrace.errors import DefinitionError
 from millrace.stream import Stream
+from strategies import examples
 
 
 class Colour(enum.StrEnum):
@@ -60,6 +63,18 @@ TYPES: dict[str, tuple[Any, list[Any]]] = {
     "small": (Annotated[int, pl.Int8], [1, -5, 7]),
     "unsigned": (Annotated[int, pl.UInt64], [1, 2**62 + 5, 7]),
 }
+AMOUNTS = mr.Topic(
+    "amounts",
+    make_dataclass(
+        "Amount",
+        [
+            ("k", str),
+            ("n", int),
+            ("v", Annotated[Decimal | None, pl.Decimal(10, 2)]),
+            ("w", timedelta | None),
+        ],
+    ),
+)
 NUMBERS = ("decimal", "wide_decimal", "duration", "small", "unsigned")
 W = windows.fixed("10s")
 Steps: TypeAlias = Callable[[Stream], Stream]
@@ -233,3 +248,42 @@ def test_a_pattern_refuses_sums_of_times() -> None:
     pattern = mr.pattern("x").followed_by("y", pl.col("v") > patterns.sum("x", "v")).within("1m")
     with pytest.raises(DefinitionError, match="make a column of numbers first"):
         mr.read(topic_of("duration")).group_by("k").match(pattern, select={"v": patterns.last("y", "v")})
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from("ab"),
+        st.none() | st.decimals(-(10**6), 10**6, places=2),
+        st.none() | st.timedeltas(timedelta(-9), timedelta(9)),
+        st.integers(0, 40),
+        st.sampled_from(["", "restart", "watermark"]),
+    ),
+    min_size=1,
+    max_size=15,
+)
+
+
+@given(EVENTS)
+@examples(20)
+def test_sums_are_exact_whatever_comes_late_and_whenever_it_restarts(events: list[Any]) -> None:
+    first = (
+        mr.read(AMOUNTS)
+        .window(W, lateness="20s", accumulation="retracting")
+        .group_by("k", "n")
+        .aggregate(v=aggregates.sum("v"), mean=aggregates.mean("v"), w=aggregates.sum("w"))
+    )
+    second = first.group_by("k").aggregate(
+        total=aggregates.sum("v"), mean=aggregates.mean("mean"), waits=aggregates.mean("w")
+    )
+    shown: list[list[str]] = []
+    for on in ("engine", "model"):
+        script = testing.Script(mr.Job("sums", first.write("first"), second.write("second")), on=on)
+        for number, (key, amount, wait, second_, then) in enumerate(events):
+            script.events({"k": key, "n": number % 2, "v": amount, "w": wait, "event_time": 1_000 * second_})
+            if then == "restart":
+                script.restart()
+            if then == "watermark":
+                script.watermark(f"{2 * number}s")
+        script.end()
+        shown.append(sorted(map(str, script.panes())))
+    assert shown[0] == shown[1]

@@ -127,6 +127,9 @@ def test_an_inferred_topic_is_stored_like_any_other(tmp_path: Path) -> None:
     log = open_log(f"embedded:{tmp_path}")
     log.ensure(totals().write(Topic("analytics.totals")).topic)
     assert log.describe("analytics.totals").type_name == "millrace.type.AnalyticsTotals"
+    declared = Topic("analytics.totals")
+    totals().write(declared)
+    log.ensure(declared)
     longer = totals().with_columns(n=pl.lit(1, pl.Int64)).write(Topic("analytics.totals"))
     log.ensure(longer.topic)
     other = totals().select("total", "shop", "best").write(Topic("analytics.totals"))

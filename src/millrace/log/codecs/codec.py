@@ -47,6 +47,7 @@ class Decoded:
 
 def encode(topic: Topic, frame: pl.DataFrame, *, ingestion_time: int | None = None) -> OutgoingRecords:
     """The records of rows. Pane columns go into the envelope; retracted rows may be tombstones."""
+    topic = topic.typed()
     records = _encode_rows(topic, frame, ingestion_time)
     return tombstones.bury_retractions(frame, records) if topic.tombstones else records
 
@@ -84,6 +85,7 @@ def decode(
     """The rows of records, and the records that cannot be decoded. With `wanted_columns`, rows have only
     those columns of their type.
     """
+    topic = topic.typed()
     if topic.compact and records.values.null_count:  # tombstones
         decoded = decode(topic, partition, records.with_values(), panes=panes, wanted_columns=wanted_columns)
         if not topic.tombstones:

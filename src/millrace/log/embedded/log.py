@@ -47,7 +47,7 @@ class EmbeddedLog:
 
     def ensure(self, topic: Topic) -> None:
         """Creates the topic, or checks that the existing one is the same; updates its retention."""
-        wanted = (topic.codec, topic.type_name, event_types.signature(topic.type), topic.envelope)
+        wanted = (topic.codec, topic.type_name, event_types.signature(topic.typed().type), topic.envelope)
         topic_table.ensure_topic(
             self._store_of(topic.name), topic.name, topic.partitions, wanted, topic.retention_ms
         )

@@ -68,7 +68,7 @@ class Schema(ControlRecord, frozen=True):
             topic.partitions,
             topic.codec,
             topic.type_name,
-            event_types.signature(topic.type),
+            event_types.signature(topic.typed().type),
             topic.envelope,
             topic.retention_ms,
             topic.compact,
@@ -102,7 +102,7 @@ def _check_descriptors(schema: Schema) -> None:
 def encode_descriptors(topic: Topic) -> str:
     """The files that a reader needs, each after those it depends on, in base64."""
     file_by_name: dict[str, FileDescriptor] = {}
-    _collect_files(event_types.descriptor(topic.type).file, file_by_name)
+    _collect_files(event_types.descriptor(topic.typed().type).file, file_by_name)
     if topic.envelope:
         _collect_files(event_pb2.DESCRIPTOR, file_by_name)
     files = descriptor_pb2.FileDescriptorSet()
