@@ -3,8 +3,9 @@
 from mutants.cells import CELLS
 from mutants.keyed import KEYED
 from mutants.machines import MACHINES
+from mutants.own import OWN
 from mutants.patterns import PATTERNS
 from mutants.rows import ROWS
 from mutants.slices import SLICES
 
-MUTANTS = [*SLICES, *CELLS, *MACHINES, *PATTERNS, *ROWS, *KEYED]
+MUTANTS = [*SLICES, *CELLS, *MACHINES, *PATTERNS, *ROWS, *KEYED, *OWN]

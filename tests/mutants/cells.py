@@ -48,7 +48,7 @@ CELLS = [
     Mutant("engine/operators/ordered_cuts.py", "if key_window.rows_since == every:", "if key_window.rows_since > every:", "a counted window has a row too many"),
     Mutant("engine/operators/ordered_cuts.py", "if key_window.reference is not None and abs(value - key_window.reference) > threshold:", "if key_window.reference is not None and abs(value - key_window.reference) >= threshold:", "a value at the threshold ends a delta window"),
     Mutant("engine/operators/ordered_cuts.py", "key_window.rows, key_window.rows_since, key_window.reference = [], 0, value", "key_window.rows, key_window.rows_since = [], 0", "differences are measured from the first window's first row"),
-    Mutant("engine/lateness.py", "(pl.col(WATERMARK) > pl.col(ROW_TIME)).fill_null(value=False)", "(pl.col(WATERMARK) >= pl.col(ROW_TIME)).fill_null(value=False)", "a row at the watermark is refused where order matters"),
+    Mutant("engine/lateness.py", "(pl.col(WATERMARK) > pl.col(ROW_TIME) + by).fill_null(value=False)", "(pl.col(WATERMARK) >= pl.col(ROW_TIME) + by).fill_null(value=False)", "a row at the watermark is refused where order matters"),
     Mutant("engine/ordered_rows.py", "id, is_released = self.operator.id, pl.col(ROW_TIME) < watermark", "id, is_released = self.operator.id, pl.col(ROW_TIME) <= watermark", "rows at the watermark are released"),
     Mutant("engine/operators/ordered_windows.py", "if ended and key_window.rows_since:", "if False:", "windows that are not full at the end are not shown"),
     Mutant("engine/operators/ordered_windows.py", "rows = rows.sort(*keys, IS_NEW, *ORDER)", "rows = rows.sort(*keys, IS_NEW)", "rows are taken in the order in which they came"),

@@ -27,6 +27,7 @@ import yaml  # noqa: F401
 
 from mutants.catalogue import MUTANTS
 from mutants.mutant import Mutant
+from mutants.own import OWN as MUTANTS_OF_OWN
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,6 +62,11 @@ KEYED: tuple[tuple[str, ...], ...] = (
         "tests/engine/test_rescale.py",
     ),
 )
+OWN: tuple[tuple[str, ...], ...] = (
+    ("tests/test_evictors.py", "tests/test_parallelism.py", "tests/test_own_triggers.py"),
+    ("tests/testing/test_transcripts.py", "-k", "test_our_transcripts_hold and (evictors or own)"),
+)
+"""Of triggers of a user's own, evictors and parallelism."""
 WINDOWS: tuple[tuple[str, ...], ...] = (
     ("tests/testing/test_transcripts.py", "-k", "test_our_transcripts_hold and engine"),
     (
@@ -100,7 +106,12 @@ def noticed(mutant: Mutant, package: Path) -> str | None:
             word in mutant.file
             for word in ("process", "deduplicate", "join", "keyed_table", "ordered_rows", "rescale")
         )
-        phases = KEYED if about_keys else (*PATTERNS, *WINDOWS) if about_patterns else (*WINDOWS, *PATTERNS)
+        if mutant in MUTANTS_OF_OWN:
+            phases = OWN
+        elif about_keys:
+            phases = KEYED
+        else:
+            phases = (*PATTERNS, *WINDOWS) if about_patterns else (*WINDOWS, *PATTERNS)
         return next((failed for tests in phases if (failed := first_failure(package.parent, tests))), None)
     finally:
         path.write_text(right)
