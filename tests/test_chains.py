@@ -14,7 +14,7 @@ from millrace.errors import DefinitionError
 from millrace.stream import Stream
 from millrace.testing.script import OnEngine, OnModel
 from strategies import Given, batches, examples, topics_of, write
-from test_engine_against_model import hold_batch
+from test_engine_against_model import hold_batch, ran
 
 
 def chain(unit: int, *links: Link) -> Stream:
@@ -40,37 +40,51 @@ def hold_chains(data: Any, chains: Any, most: int) -> None:
             hold_batch(engine, model, batch)
 
 
-@pytest.mark.parametrize("second", [*ROWS, *CHANGELOGS])
-@given(data=st.data())
-@examples(3)
-def test_every_operator_may_follow_every_other(second: str, data: st.DataObject) -> None:
+def pairs(unit: int, second: str) -> dict[str, Stream]:
+    """All links that give rows, each followed by the second."""
     last = {**ROWS, **CHANGELOGS}[second]
-    hold_chains(
-        data,
-        lambda unit: {f"{name}-{second}": chain(unit, first, last) for name, first in ROWS.items()},
-        most=14,
-    )
+    return {f"{name}-{second}": chain(unit, first, last) for name, first in ROWS.items()}
 
 
-def is_accepted(names: tuple[str, ...]) -> bool:
-    """Whether the links give rows: an aggregation of panes gives a changelog."""
-    try:
-        chain(1, *(ROWS[name] for name in names))
-    except DefinitionError:
-        return False
-    return True
+def check_pairs(second: str, data: st.DataObject) -> None:
+    hold_chains(data, lambda unit: pairs(unit, second), most=14)
 
 
-@given(data=st.data())
-@examples(20)
-def test_three_in_a_row_show_what_the_model_shows(data: st.DataObject) -> None:
-    chains = st.tuples(*[st.sampled_from(sorted(ROWS))] * 3).filter(is_accepted)
-    names = [data.draw(chains) for _ in range(4)]
+def check_threes(data: st.DataObject) -> None:
+    """Four chains of three links."""
+    names = [data.draw(st.tuples(*[st.sampled_from(sorted(ROWS))] * 3)) for _ in range(4)]
     hold_chains(
         data,
         lambda unit: {"-".join(three): chain(unit, *(ROWS[name] for name in three)) for three in names},
         most=14,
     )
+
+
+@pytest.mark.parametrize("second", [*ROWS, *CHANGELOGS])
+@given(data=st.data())
+@examples(1)
+def test_every_operator_may_follow_every_other(second: str, data: st.DataObject) -> None:
+    check_pairs(second, data)
+
+
+@given(data=st.data())
+@examples(10)
+def test_three_in_a_row_show_what_the_model_shows(data: st.DataObject) -> None:
+    check_threes(data)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("second", [*ROWS, *CHANGELOGS])
+@given(data=st.data())
+@examples(30)
+def test_every_operator_may_follow_every_other_at_length(second: str, data: st.DataObject) -> None:
+    check_pairs(second, data)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("chunk", range(10))
+def test_hundreds_of_chains_of_three_show_what_the_model_shows(chunk: int) -> None:
+    assert ran(check_threes, 40, seed_=chunk) >= 40
 
 
 TAKES_CORRECTIONS = {"with_step", "exploded", "in_union", "summed", "counted_sliding"}

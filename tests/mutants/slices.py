@@ -67,10 +67,8 @@ SLICES = [
     # judging rows
     Mutant("engine/lateness.py", "grid.end_above(None if watermark is None else watermark - lateness)", "grid.end_above(watermark)", "lateness is ignored when rows are judged by the clock of earlier batches"),
     Mutant("engine/lateness.py", "grid.end_above(None if watermark is None else watermark - lateness)", "grid.end_above(None if watermark is None else watermark - lateness - 1)", "a row is refused one tick too late"),
-    Mutant("engine/lateness.py", "grid.end_above(before.low_watermark) if fires_once else BEFORE_ALL", "BEFORE_ALL", "a window that showed its only pane takes rows"),
     Mutant("engine/lateness.py", "refused = frame.filter(pl.col(FIRST_OPEN_END) > pl.col(FIRST_END))", "refused = frame.filter(pl.col(FIRST_OPEN_END) > grid.last_end(pl.col(SLICE)))", "a row that only some of its windows refuse is not reported"),
     Mutant("engine/lateness.py", "accepted = frame.filter(pl.col(FIRST_OPEN_END) <= last)", "accepted = frame.filter(pl.col(FIRST_OPEN_END) < last)", "a row that only its last window takes is lost"),
-    Mutant("engine/lateness.py", 'pl.when(pl.col(LATE_UNTIL) > pl.col(FIRST_END)).then(pl.lit("late"))', 'pl.when(pl.col(LATE_UNTIL) >= pl.col(FIRST_END)).then(pl.lit("late"))', "a row of a closed window is called late"),
     Mutant("engine/lateness.py", "- pl.col(FIRST_END)) // every", "- pl.col(FIRST_END)) // every + 1", "one window too many is reported missing"),
     Mutant("engine/routing.py", "grid.first_end(pl.col(CLOCK) - (delay + operator.node.lateness))", "grid.first_end(pl.col(CLOCK))", "delay and lateness are ignored within a batch"),
     Mutant(

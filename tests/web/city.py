@@ -38,7 +38,7 @@ HUBS = np.array(
 VEHICLES = 700
 WINDOWS = {view.topic.name: view.window_ms for view in VIEWS}
 """The size of the windows of each topic."""
-LIMIT = 20.0
+LIMIT = 60.0
 """Seconds after which something that should happen did not."""
 
 

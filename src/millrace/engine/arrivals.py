@@ -141,6 +141,18 @@ def learned_watermarks(
     return pl.lit(watermarks_of_rows(frame, clocks, segments))
 
 
+def _upstream_watermark(operator: Operator, block: Block, progress: Progress) -> pl.Expr:
+    """By what rows of an operator are judged, besides the watermark that they bring: what the operator had
+    vouched for before; of rows that it has let through, what others had when their partition woke up.
+    """
+    if operator.topic_of(block.channel) is None:
+        return pl.lit(progress.partitions[block.channel].watermark(0), pl.Int64)
+    floors = {
+        part: progress.partitions[f"{block.channel}/{part}"].floor for part in block.frame[PARTITION].unique()
+    }
+    return pl.col(PARTITION).replace_strict(floors, return_dtype=pl.Int64)
+
+
 def load_rows(
     operator: Operator, blocks: Sequence[Block], reports: Mapping[str, PartitionReport], progress: Progress
 ) -> pl.DataFrame | None:
@@ -153,10 +165,7 @@ def load_rows(
         topic = operator.topic_of(block.channel)
         origin = pl.lit(topic, pl.String).alias(TOPIC)
         if operator.carries_watermarks(block.channel):
-            watermark = pl.col(CLOCK)
-            if topic is None:
-                upstream = progress.partitions[block.channel].watermark(delay)
-                watermark = pl.max_horizontal(watermark, pl.lit(upstream, pl.Int64))
+            watermark = pl.max_horizontal(CLOCK, _upstream_watermark(operator, block, progress))
             frames.append(frame.with_columns(watermark.alias(WATERMARK), origin).drop(CLOCK))
             continue
         old_watermarks = {}

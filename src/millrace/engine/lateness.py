@@ -10,8 +10,7 @@ The rule, by what the operator does with rows:
     operator                            a row is late if
     windows, processing time            never
     windows, sessions                   watermark >= end of its window + lateness, for each window of its own
-    windows that have a single pane     the same without lateness, or the low watermark has passed the
-                                        window's end: "closed"
+    windows that have a single pane     the same, or their trigger has finished: "closed"
     rows in order, joins by time        watermark > time of the row, or with a lateness (row frames) that
                                         much later
     deduplicate, immediate              watermark >= time of the row + within: an earlier copy may have
@@ -66,7 +65,6 @@ from millrace.values.columns import (
     IS_LATE,
     IS_SHUT,
     LATE_PARTITION,
-    LATE_UNTIL,
     MERGED_END,
     MERGED_START,
     OFFSET,
@@ -181,24 +179,22 @@ class SliceJudge:
     def split_late(self, block: Block, progress: BatchProgress) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """Rows with the first window end that takes them,
         and those that an earlier window would have taken.
+
+        A window that has fired on time takes no row where there is no lateness: the low watermark has passed
+        its end, and no partition is behind that.
         """
         grid, frame = self.grid, self._apply_learned_watermarks(block, progress)
-        open_ends, first_unfired = self._open_ends(block, frame, progress)
+        open_ends = self._open_ends(block, frame, progress)
         smallest: Any = frame[FIRST_OPEN_END].min()
-        if block.kind == "partials" and max(*open_ends.values(), first_unfired) <= smallest:
+        if block.kind == "partials" and max(open_ends.values()) <= smallest:
             return frame, None
         has_rows = block.kind == "rows"
         first = pl.col(FIRST_END) if has_rows else grid.first_end(pl.col(SLICE))
         open_from = pl.col(PARTITION).replace_strict(open_ends, return_dtype=pl.Int64)
-        frame = frame.with_columns(
-            pl.max_horizontal(FIRST_OPEN_END, open_from).alias(LATE_UNTIL), first.alias(FIRST_END)
-        )
-        frame = frame.with_columns(
-            pl.max_horizontal(LATE_UNTIL, pl.lit(first_unfired, pl.Int64)).alias(FIRST_OPEN_END)
-        )
+        frame = frame.with_columns(pl.max_horizontal(FIRST_OPEN_END, open_from), first.alias(FIRST_END))
         refused = frame.filter(pl.col(FIRST_OPEN_END) > pl.col(FIRST_END))
         last = grid.last_end(pl.col(SLICE))
-        accepted = frame.filter(pl.col(FIRST_OPEN_END) <= last).drop(LATE_UNTIL, FIRST_END)
+        accepted = frame.filter(pl.col(FIRST_OPEN_END) <= last).drop(FIRST_END)
         return accepted, None if refused.is_empty() else self._format_late(refused, has_rows=has_rows)
 
     def _apply_learned_watermarks(self, block: Block, progress: BatchProgress) -> pl.DataFrame:
@@ -211,38 +207,32 @@ class SliceJudge:
             pl.max_horizontal(FIRST_OPEN_END, self.grid.first_end(watermarks - lateness))
         ).drop(CLOCK)
 
-    def _open_ends(
-        self, block: Block, frame: pl.DataFrame, progress: BatchProgress
-    ) -> tuple[Mapping[int, int], int]:
-        """For each partition the first window end that its watermark before the batch leaves open; and the
-        first that has not fired, where windows fire once.
-        """
+    def _open_ends(self, block: Block, frame: pl.DataFrame, progress: BatchProgress) -> Mapping[int, int]:
+        """For each partition the first window end that its watermark before the batch leaves open."""
         before, lateness, grid = progress.before, self.operator.node.lateness, self.grid
         is_judged = self.operator.carries_watermarks(block.channel)
         from_operator = self.operator.topic_of(block.channel) is None
         first_open = {}
         for part in frame[PARTITION].unique():
             name = block.channel if from_operator else f"{block.channel}/{part}"
-            watermark = None
-            if from_operator or not is_judged:
-                watermark = before.partitions[name].watermark(progress.reports[name].delay)
+            partition = before.partitions[name]
+            if is_judged and not from_operator:
+                watermark = partition.floor
+            else:
+                watermark = partition.watermark(progress.reports[name].delay)
             first_open[part] = max(
                 grid.end_above(None if watermark is None else watermark - lateness),
                 grid.end_above(before.dropped_until),
             )
-        fires_once = self.operator.aggregation.windowing.fires_once
-        return first_open, grid.end_above(before.low_watermark) if fires_once else BEFORE_ALL
+        return first_open
 
     def _format_late(self, frame: pl.DataFrame, *, has_rows: bool) -> pl.DataFrame:
         """Rows as the late output shows them; those that came condensed, with what is known of them."""
         every, last = self.grid.window.every, self.grid.last_end(pl.col(SLICE))
-        reason = (
-            pl.when(pl.col(LATE_UNTIL) > pl.col(FIRST_END)).then(pl.lit("late")).otherwise(pl.lit("closed"))
-        )
         missed = (pl.min_horizontal(pl.col(FIRST_OPEN_END), last + every) - pl.col(FIRST_END)) // every
-        frame = frame.with_columns(reason.alias("reason"), missed.alias("missed"))
+        frame = frame.with_columns(pl.lit("late").alias("reason"), missed.alias("missed"))
         if has_rows:
-            return frame.drop(ROW_TIME, SLICE, FIRST_OPEN_END, FIRST_END, LATE_UNTIL, SOURCE).with_columns(
+            return frame.drop(ROW_TIME, SLICE, FIRST_OPEN_END, FIRST_END, SOURCE).with_columns(
                 pl.lit(1, pl.Int64).alias(ROW_COUNT)
             )
         return frame.select(

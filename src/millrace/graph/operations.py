@@ -248,7 +248,9 @@ class Aggregation(Operation):
     same_window: bool = False
     """Whether the input is panes of this very windowing, which keep their window."""
     over_rows: bool = True
-    """Whether rows come in, rather than panes that may still be refined."""
+    """Whether rows come in, rather than panes."""
+    over_corrections: bool = False
+    """Whether what comes in may be taken back."""
 
     kind = "aggregation"
     verb = "aggregate"
@@ -317,7 +319,7 @@ class Aggregation(Operation):
     @property
     def is_append_only(self) -> bool:
         """Whether a window shows a single pane, and nothing that is aggregated may be corrected."""
-        return self.over_rows and self.windowing.is_append_only
+        return not self.over_corrections and self.windowing.is_append_only
 
     @property
     def needs_clock(self) -> bool:

@@ -94,8 +94,6 @@ HAS_FINISHED = "_done"
 """Whether the window of a row is among the closed ones."""
 IS_DOUBTFUL = "_doubtful"
 """Whether a row must be judged by the session that it would join."""
-LATE_UNTIL = "_late_until"
-"""The first window end that the watermark leaves open for a row; all before it are late."""
 
 # Slices of sliding windows.
 

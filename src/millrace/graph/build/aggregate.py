@@ -49,6 +49,7 @@ def build_aggregation(
         windowing,
         not over_rows and windowing_of_panes(upstream) is windowing,
         over_rows,
+        not all(edge.is_append_only for edge in graph.edges(graph.Union((upstream,), upstream.schema))),
     )
 
 

@@ -174,14 +174,19 @@ class ModelRowOperator(ModelOperator):
                 for arrival in self.preceding[edge.origin].outcome.forwarded:
                     topic, partition, output_number, offset = arrival.row_order
                     if output_number == edge.input_edge:
-                        watermark = arrival.watermark
-                        if input_number in self.channels:
-                            watermark = max(watermark, self.channels[input_number].watermark)
+                        watermark = max(arrival.watermark, self.floor_of(edge, input_number, partition))
                         row_order = (topic, partition, input_number, offset)
                         yield from (
                             arrival._replace(row=result, row_order=row_order, watermark=watermark)
                             for result in apply_steps(edge, arrival.row)
                         )
+
+    def floor_of(self, edge: graph.Edge, input_number: int, partition: int) -> float:
+        """By what a row that was let through is judged, besides the watermark that it brings."""
+        if input_number in self.channels:
+            return self.channels[input_number].watermark
+        [own] = [one for one in self.partitions if one.read is edge.read and one.partition == partition]
+        return own.floor
 
     def upstream_results(self) -> Iterator[ArrivedRow]:
         """Results of this batch that come from operators as rows."""
