@@ -157,6 +157,8 @@ def format_late_rows(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame
 
 def cannot_be_late(operator: Operator, end: pl.Expr, *, carries_watermarks: bool) -> pl.Expr:
     """Whether no watermark that is possible here lets a window with this end refuse the row."""
+    if carries_watermarks and operator.waits_for_others:
+        return pl.lit(value=False)
     if carries_watermarks:
         return pl.col(CLOCK).is_null() | (pl.col(CLOCK) < end + operator.node.row_lateness)
     return pl.lit(operator.is_bounded_by_ingestion) & (

@@ -60,6 +60,11 @@ class Operator:
         return graph.takes_rows(self.node)
 
     @property
+    def waits_for_others(self) -> bool:
+        """Whether it reads several things, so that it may have gone on without one that was idle."""
+        return len({edge.read or edge.origin for edge in self.edges}) > 1
+
+    @property
     def is_bounded_by_ingestion(self) -> bool:
         """Whether the ingestion time of a row alone can show that it is not late."""
         return all(
