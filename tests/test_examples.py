@@ -156,3 +156,12 @@ def test_the_joins_of_the_documentation_answer() -> None:
     assert sorted(mr.replay(joins["soon"], both).select("item", "amount").rows()) == [("ink", 4), ("pen", 3)]
     sent = mr.replay(joins["sent"], {"input.orders": orders, "input.customers": customers})
     assert sent.select("user", "city").rows() == [("ann", "Oulu"), ("bob", None)]
+
+
+def test_the_chains_of_the_documentation_answer_what_their_page_shows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    docs = EXAMPLES.parent / "docs"
+    runpy.run_path(str(docs / "examples" / "chains.py"), run_name="__main__")
+    shown = re.findall(r"```text\n(.*?)```", (docs / "concepts" / "chains.md").read_text(), re.DOTALL)
+    assert "".join(shown) == capsys.readouterr().out
