@@ -117,6 +117,11 @@ def describe_unknown(name: str, known: Iterable[str]) -> str:
     )
 
 
+def describe_columns(schema: Mapping[str, Any]) -> str:
+    """The columns of the user with their types."""
+    return ", ".join(f"{name} {dtype}" for name, dtype in schema.items() if not name.startswith("_"))
+
+
 def check_elementwise(description: str, exprs: Iterable[pl.Expr], schema: Mapping[str, Any]) -> None:
     """Refuses expressions whose value for a row depends on other rows."""
     for expr in exprs:

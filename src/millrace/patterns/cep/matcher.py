@@ -91,7 +91,8 @@ class Matcher:
         except pl.exceptions.PolarsError as error:
             reason = str(error).partition("\n")[0]
             raise DefinitionError(
-                f"the pattern {self.pattern} does not fit the columns {dict(self.schema)}: {reason}"
+                f"the pattern {self.pattern} does not fit the columns "
+                f"{expressions.describe_columns(self.schema)}: {reason}"
             ) from error
 
     @cached_property

@@ -41,10 +41,11 @@ def check_select(
                     f"select {name}={expr} asks for {root}, but a match has many events; name one, as in "
                     f"patterns.last(step, {root!r})"
                 )
-            if one.step not in steps or (one.column is not None and one.column not in schema):
+            if one.step in steps and one.column is not None:
+                expressions.check_column(f"select {name}={expr}", one.column, schema)
+            if one.step not in steps:
                 raise DefinitionError(
-                    f"select {name}={expr} asks for {root}; there are the steps {', '.join(steps)} and the "
-                    f"columns {', '.join(schema)}"
+                    f"select {name}={expr} asks for {root}; there are the steps {', '.join(steps)}"
                 )
     empty = pl.Schema(
         {MATCH_NUMBER: pl.Int64(), STEP: pl.String(), TIMED_OUT_AT: pl.Int64(), **schema}
@@ -53,7 +54,9 @@ def check_select(
         selected = select_matches(empty, select, keys)
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
-        raise DefinitionError(f"select does not fit the columns {dict(schema)}: {reason}") from error
+        raise DefinitionError(
+            f"select does not fit the columns {expressions.describe_columns(schema)}: {reason}"
+        ) from error
     known = _resolve_references(empty, select, keys).schema
     expressions.check_elementwise("match(select=...)", select.values(), known)
     return selected.schema
