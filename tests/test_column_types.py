@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace import aggregates, patterns, state, testing, windows
+from millrace import aggregates, frames, patterns, state, testing, windows
 from millrace.errors import DefinitionError
 from millrace.stream import Stream
 from strategies import examples
@@ -124,6 +124,11 @@ def chained(rows: Stream) -> Stream:
     return shown.group_by("v").count()
 
 
+def over(**columns: Any) -> Steps:
+    return lambda rows: rows.group_by("k").over(**columns)
+
+
+PICKS = {pick.__name__: pick("v") for pick in (aggregates.min, aggregates.max, aggregates.latest)}
 OPERATORS: dict[str, Steps] = {
     "a key": lambda rows: rows.window(W).group_by("v").count(),
     "part of a key": lambda rows: rows.window(W).group_by("k", "v").count(),
@@ -158,6 +163,11 @@ OPERATORS: dict[str, Steps] = {
         .group_by("k")
         .cogroup(rows.select("k", w="v").window(W).group_by("k"), names=("left", "right"))
     ),
+    "row frames": over(before=frames.lag("v"), after=frames.lead("v", within="5s"), **PICKS, rows=3),
+    "row frames by range": over(all=aggregates.collect("v"), first=frames.first("v"), **PICKS, range="4s"),
+    "row frames without a beginning": over(**PICKS, n_of=aggregates.count("v")),
+    "row frames by type": lambda rows: rows.group_by("v").over(number=frames.row_number()),
+    "corrected row frames": over(before=frames.lag("v"), **PICKS, lateness="5s"),
     "stateless steps": lambda rows: rows.filter(pl.col("v").is_not_null()).select("k", w=pl.col("v")),
     "match": match,
     "match_recognize": match_in_sql,
@@ -169,6 +179,8 @@ SUMS: dict[str, Steps] = {
         .group_by("k")
         .aggregate(total=aggregates.sum("v"), mean=aggregates.mean("v"))
     ),
+    "running sums": over(total=aggregates.sum("v"), mean=aggregates.mean("v")),
+    "sums of rows": over(total=aggregates.sum("v"), mean=aggregates.mean("v"), rows=3),
     "sums of sums": lambda rows: (
         rows.window(W, accumulation="retracting")
         .group_by("k", "n")

@@ -1,10 +1,22 @@
 """Aggregates whose result is one of the values."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import polars as pl
 
 from millrace.aggregates.contract import ORDER, Reduction
+
+
+def _accumulate(values: pl.Expr, dtype: pl.DataType, best: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+    """The best of all values up to each. Polars has no such form for categories, so they are compared as what
+    orders them: the categories of an enum by their place, others by their text.
+    """
+    if isinstance(dtype, pl.Enum):
+        return best(values.to_physical()).forward_fill().cat.to(dtype)
+    if isinstance(dtype, pl.Categorical):
+        return best(values.cast(pl.String)).forward_fill().cast(dtype)
+    return best(values).forward_fill()
 
 
 @dataclass(frozen=True)
@@ -21,7 +33,7 @@ class Min(Reduction):
 
     def running(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The smallest up to each row."""
-        return [pl.col(f"{name}.v").cum_min().forward_fill()]
+        return [_accumulate(pl.col(f"{name}.v"), dtype, pl.Expr.cum_min)]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The value."""
@@ -42,7 +54,7 @@ class Max(Min):
 
     def running(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The greatest up to each row."""
-        return [pl.col(f"{name}.v").cum_max().forward_fill()]
+        return [_accumulate(pl.col(f"{name}.v"), dtype, pl.Expr.cum_max)]
 
 
 @dataclass(frozen=True)
