@@ -26,7 +26,7 @@ from millrace.aggregates import ORDER
 from millrace.durations import END_OF_STREAM
 from millrace.engine.exchange import Block, Body
 from millrace.engine.keyed_table import KeyedTable
-from millrace.engine.operators.contract import OperatorResult, number_pairs
+from millrace.engine.operators.contract import OperatorResult, empty_panes, number_pairs
 from millrace.engine.operators.over import past_parts
 from millrace.engine.operators.over_frames import (
     add_groups,
@@ -90,6 +90,8 @@ class CorrectedOverOperator:
         batch = self.rows.take(state, body, blocks)
         closing = self._closing(batch)
         open_rows = self._join_open(batch.state, released_rows(self.node, batch), closing)
+        if open_rows.is_empty():
+            return batch.result(self._close(batch.state, open_rows, closing), empty_panes(self.node))
         rows = self._with_columns(batch.state, open_rows, closing).with_columns(self._judge(batch))
         return batch.result(self._close(batch.state, rows, closing), self._changes(rows))
 
@@ -132,6 +134,9 @@ class CorrectedOverOperator:
         closed = rows.filter(is_closed).select(row_schema(self.node).names())
         for part in past_parts(self.operator, self.node):
             state, _ = part.add_columns(state, closed, closing)
+        state = self._table.expire(state, closing.watermark)
+        if closed.height == rows.height:
+            return state
         closes_at = pl.col(ROW_TIME) + 1
         open_rows = rows.filter(~is_closed).with_columns(
             *(pl.col(name).alias(f"{OLD_PREFIX}{name}") for name in (*self.node.columns, TIMING)),
@@ -140,8 +145,7 @@ class CorrectedOverOperator:
             pl.lit(closing.version, pl.Int64).alias(STATE_VERSION),
         )
         kept = open_rows.select(self._table.empty.columns)
-        state = self._table.append(state, kept, since=closing.old_watermark)
-        return self._table.expire(state, closing.watermark)
+        return self._table.append(state, kept, since=closing.old_watermark)
 
     def _changes(self, rows: pl.DataFrame) -> pl.DataFrame:
         """What is taken back, and what is shown in its place or for the first time."""

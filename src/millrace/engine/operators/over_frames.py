@@ -90,6 +90,11 @@ def add_groups(node: Over, rows: pl.DataFrame) -> pl.DataFrame:
     return numbered.with_columns(pl.col(GROUP).first().over(group)).drop(RESTARTS, strict=False)
 
 
+def without_rows(node: Over, no_rows: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
+    """No rows with some of the columns, at no cost: most batches of a quiet stream bring none."""
+    return no_rows.with_columns(pl.lit(None, node.schema[name]).alias(name) for name in names)
+
+
 def frame_columns(node: Over, rows: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
     """What a frame needs of rows: keys, order, and the columns that are read, once each."""
     return rows.select(dict.fromkeys([*node.keys, *ORDER, *columns]).keys())

@@ -21,7 +21,7 @@ import polars as pl
 
 from millrace.durations import END_OF_STREAM
 from millrace.engine.keyed_table import KeyedTable
-from millrace.engine.operators.over_frames import join_rows, lead_columns, row_schema
+from millrace.engine.operators.over_frames import join_rows, lead_columns, row_schema, without_rows
 from millrace.engine.ordered_rows import OrderedBatch
 from millrace.engine.plan import Operator
 from millrace.engine.state import SlotState
@@ -67,6 +67,10 @@ class FollowingRows:
         keys, deadline = rows.select(self.node.keys).unique(), batch.deadline
         waiting = self._table.read_due(state, keys, batch.old_watermark, deadline)
         joined = join_rows(self.node, waiting, rows.select(self._empty.columns))
+        if joined.is_empty():
+            return self._table.expire(state, batch.watermark), without_rows(
+                self.node, joined, self.node.leads
+            )
         known = joined.with_columns(*lead_columns(self.node), self._is_known(deadline))
         state = self._keep(state, known, batch)
         passed = known.filter(HOLDS)

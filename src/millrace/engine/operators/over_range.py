@@ -17,6 +17,7 @@ from millrace.engine.operators.over_frames import (
     framed_columns,
     join_rows,
     kept_schema,
+    without_rows,
 )
 from millrace.engine.ordered_rows import OrderedBatch
 from millrace.engine.plan import Operator
@@ -48,6 +49,9 @@ class RowsInRange:
         self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch, *, keep: bool = True
     ) -> tuple[SlotState, pl.DataFrame]:
         """The rows of a batch with the columns of this part; with `keep`, later rows look back at them."""
+        if rows.is_empty():
+            expired = state.expire(self.operator.id, RECENT_ROWS, batch.watermark)
+            return expired, without_rows(self.node, rows, self.node.framed)
         new = frame_columns(self.node, rows, framed_columns(self.node))
         stored = self._read(state, rows.select(self.node.keys).unique(), batch.old_watermark)
         joined = join_rows(self.node, stored, new)
@@ -57,8 +61,6 @@ class RowsInRange:
 
     def _read(self, state: SlotState, keys: pl.DataFrame, since: int) -> pl.DataFrame:
         """The rows of some keys that may be in the frame of a row from now on."""
-        if keys.is_empty():
-            return self._empty
         table = state.table(self.operator.id, RECENT_ROWS)
         frames = [
             chunk.frame.filter(pl.col(EXPIRES_AT) > since).join(

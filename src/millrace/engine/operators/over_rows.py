@@ -18,6 +18,7 @@ from millrace.engine.operators.over_frames import (
     framed_columns,
     join_rows,
     kept_schema,
+    without_rows,
 )
 from millrace.engine.ordered_rows import OrderedBatch
 from millrace.engine.plan import Operator
@@ -67,16 +68,20 @@ class RowsBefore:
         self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch, *, keep: bool = True
     ) -> tuple[SlotState, pl.DataFrame]:
         """The rows of a batch with the columns of this part; with `keep`, later rows look back at them."""
-        if not rows.is_empty():
-            new = frame_columns(self.node, rows, self._columns)
-            stored = self._table.read(state, rows.select(self.node.keys).unique())
-            joined = join_rows(self.node, stored, new)
-            state = self._keep(state, joined, batch) if keep else state
-        else:
-            joined = join_rows(self.node, self._table.empty, frame_columns(self.node, rows, self._columns))
-        if self.node.ttl is not None:
-            state = self._table.expire(state, batch.watermark)
+        if rows.is_empty():
+            return self._expire(state, batch), without_rows(self.node, rows, self._names)
+        new = frame_columns(self.node, rows, self._columns)
+        stored = self._table.read(state, rows.select(self.node.keys).unique())
+        joined = join_rows(self.node, stored, new)
+        state = self._expire(self._keep(state, joined, batch), batch) if keep else state
         return state, rows.hstack(self._compute(joined))
+
+    def _expire(self, state: SlotState, batch: OrderedBatch) -> SlotState:
+        return state if self.node.ttl is None else self._table.expire(state, batch.watermark)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [*self.node.lags, *(self.node.framed if self._has_frames(self.node) else {})]
 
     def _compute(self, joined: pl.DataFrame) -> list[pl.Series]:
         lags = self.node.lags
@@ -85,8 +90,7 @@ class RowsBefore:
         )
         if not self._has_frames(self.node):
             return lagged.filter(IS_NEW).select(*lags).get_columns()
-        framed = self.node.framed
-        return add_frames(self.node, lagged, framed).select(*lags, *framed).get_columns()
+        return add_frames(self.node, lagged, self.node.framed).select(self._names).get_columns()
 
     def _keep(self, state: SlotState, joined: pl.DataFrame, batch: OrderedBatch) -> SlotState:
         if not self._length:

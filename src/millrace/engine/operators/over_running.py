@@ -30,6 +30,7 @@ from millrace.engine.operators.over_frames import (
     kept_schema,
     partials_of,
     result_of,
+    without_rows,
 )
 from millrace.engine.ordered_rows import OrderedBatch
 from millrace.engine.plan import Operator
@@ -89,10 +90,11 @@ class RunningTotals:
         self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch, *, keep: bool = True
     ) -> tuple[SlotState, pl.DataFrame]:
         """The rows of a batch with the columns of this part; with `keep`, later rows look back at them."""
+        if rows.is_empty():
+            names = [*self._framed, *self.node.row_numbers]
+            return self._expire(state, batch), without_rows(self.node, rows, names)
         new = self._to_partials(frame_columns(self.node, rows, self._no_rows.columns))
-        stored = self._table.empty
-        if not rows.is_empty():
-            stored = self._table.read(state, rows.select(self.node.keys).unique())
+        stored = self._table.read(state, rows.select(self.node.keys).unique())
         running = self._run(join_rows(self.node, stored, new))
         state = self._keep(state, running, batch) if keep else state
         return state, rows.hstack(self._results(running))
@@ -163,6 +165,9 @@ class RunningTotals:
             expiry_of_key(self.node).alias(EXPIRES_AT), pl.lit(batch.version, pl.Int64).alias(STATE_VERSION)
         ).unique(self.node.keys, keep="last", maintain_order=True)
         state = self._table.append(state, last.select(self._table.empty.columns), since=batch.old_watermark)
+        return self._expire(state, batch)
+
+    def _expire(self, state: SlotState, batch: OrderedBatch) -> SlotState:
         return state if self.node.ttl is None else self._table.expire(state, batch.watermark)
 
 
