@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import polars as pl
 import pytest
 
 import millrace as mr
@@ -207,6 +208,8 @@ MORE: dict[str, Callable[[], Any]] = {
     "latest": lambda: aggregates.latest("n"),
     "earliest": lambda: aggregates.earliest("n"),
     "distinct": lambda: aggregates.distinct("n"),
+    "of an expression": lambda: aggregates.sum(pl.col("n") * 2, where=pl.col("n") > 3),
+    "of distinct values": lambda: aggregates.sum("n", distinct=True),
 }
 
 
