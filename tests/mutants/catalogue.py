@@ -1,5 +1,6 @@
 """All wrong changes, in the order in which they are tried."""
 
+from mutants.aggregates import AGGREGATES
 from mutants.cells import CELLS
 from mutants.keyed import KEYED
 from mutants.machines import MACHINES
@@ -8,4 +9,4 @@ from mutants.patterns import PATTERNS
 from mutants.rows import ROWS
 from mutants.slices import SLICES
 
-MUTANTS = [*SLICES, *CELLS, *MACHINES, *PATTERNS, *ROWS, *KEYED, *OWN]
+MUTANTS = [*SLICES, *CELLS, *MACHINES, *PATTERNS, *ROWS, *KEYED, *OWN, *AGGREGATES]

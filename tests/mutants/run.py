@@ -25,6 +25,7 @@ import pyarrow  # noqa: ICN001, F401
 import pytest
 import yaml  # noqa: F401
 
+from mutants.aggregates import AGGREGATES as MUTANTS_OF_AGGREGATES
 from mutants.catalogue import MUTANTS
 from mutants.mutant import Mutant
 from mutants.own import OWN as MUTANTS_OF_OWN
@@ -67,6 +68,14 @@ OWN: tuple[tuple[str, ...], ...] = (
     ("tests/testing/test_transcripts.py", "-k", "test_our_transcripts_hold and (evictors or own)"),
 )
 """Of triggers of a user's own, evictors and parallelism."""
+AGGREGATES: tuple[tuple[str, ...], ...] = (
+    (
+        "tests/aggregates/test_arguments.py",
+        "tests/aggregates/test_rankings.py",
+        "tests/graph/build/test_keys.py",
+        "tests/graph/test_identities.py",
+    ),
+)
 WINDOWS: tuple[tuple[str, ...], ...] = (
     ("tests/testing/test_transcripts.py", "-k", "test_our_transcripts_hold and engine"),
     (
@@ -108,6 +117,8 @@ def noticed(mutant: Mutant, package: Path) -> str | None:
         )
         if mutant in MUTANTS_OF_OWN:
             phases = OWN
+        elif mutant in MUTANTS_OF_AGGREGATES:
+            phases = (*AGGREGATES, *WINDOWS)
         elif about_keys:
             phases = KEYED
         else:
@@ -191,7 +202,7 @@ def main() -> int:
         if not picked:
             print("there is no such mutant")
             return 2
-        for tests in () if sure else (*WINDOWS, *PATTERNS, *KEYED):
+        for tests in () if sure else (*WINDOWS, *PATTERNS, *KEYED, *AGGREGATES):
             if unmutated := first_failure(package.parent, tests):
                 print(f"the tests fail without any change: {unmutated}")
                 return 2
