@@ -204,6 +204,27 @@ def corrected_frames(stream: Stream, unit: int) -> Stream:
     return made.select("k", v=pl.sum_horizontal(*columns, "total"))
 
 
+def joined_with_ttl(stream: Stream, unit: int) -> Stream:
+    """Rows without a partner are taken back when one comes."""
+    others = source(unit, B).group_by("k")
+    joined = plain(stream).group_by("k").join(others, how="left", ttl=4 * unit)
+    return joined.select("k", v=pl.coalesce("v_right", "v"))
+
+
+def unwindowed(stream: Stream) -> Stream:
+    return stream.window(windows.global_window(), trigger=triggers.repeatedly(triggers.after_count(1)))
+
+
+def joined_for_ever(stream: Stream, unit: int) -> Stream:
+    others = source(unit, B).group_by("k")
+    return plain(unwindowed(stream)).group_by("k").join(others, how="anti").select("k", "v")
+
+
+def totalled(stream: Stream, unit: int) -> Stream:
+    """One sum per key of all rows."""
+    return unwindowed(stream).group_by("k").sum("v", name="s").select("k", v="s")
+
+
 def final(link: Link) -> Link:
     def made(stream: Stream, unit: int) -> Stream:
         return link(stream, unit).final()
@@ -243,10 +264,14 @@ ROWS: Mapping[str, Link] = {
         final(corrected_sessions),
         final(window_joined),
         final(corrected_frames),
+        final(joined_with_ttl),
     )
 }
 """Links whose results are rows that are never taken back, if rows come in."""
 CHANGELOGS: Mapping[str, Link] = {
-    link.__name__: link for link in (corrected, corrected_sessions, window_joined, corrected_frames)
+    link.__name__: link
+    for link in (corrected, corrected_sessions, window_joined, corrected_frames, joined_with_ttl)
 }
 """Links whose results may be corrected."""
+UNBOUNDED: Mapping[str, Link] = {link.__name__: link for link in (joined_for_ever, totalled)}
+"""Links whose results may be corrected however far time has come."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from chain_links import CHANGELOGS, ROWS, Link, plain, source
+from chain_links import CHANGELOGS, ROWS, UNBOUNDED, Link, plain, source
 from millrace.engine import state
 from millrace.errors import DefinitionError
 from millrace.stream import Stream
@@ -42,7 +42,7 @@ def hold_chains(data: Any, chains: Any, most: int) -> None:
 
 def pairs(unit: int, second: str) -> dict[str, Stream]:
     """All links that give rows, each followed by the second."""
-    last = {**ROWS, **CHANGELOGS}[second]
+    last = {**ROWS, **CHANGELOGS, **UNBOUNDED}[second]
     return {f"{name}-{second}": chain(unit, first, last) for name, first in ROWS.items()}
 
 
@@ -60,7 +60,7 @@ def check_threes(data: st.DataObject) -> None:
     )
 
 
-@pytest.mark.parametrize("second", [*ROWS, *CHANGELOGS])
+@pytest.mark.parametrize("second", [*ROWS, *CHANGELOGS, *UNBOUNDED])
 @given(data=st.data())
 @examples(1)
 def test_every_operator_may_follow_every_other(second: str, data: st.DataObject) -> None:
@@ -74,7 +74,7 @@ def test_three_in_a_row_show_what_the_model_shows(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("second", [*ROWS, *CHANGELOGS])
+@pytest.mark.parametrize("second", [*ROWS, *CHANGELOGS, *UNBOUNDED])
 @given(data=st.data())
 @examples(30)
 def test_every_operator_may_follow_every_other_at_length(second: str, data: st.DataObject) -> None:
@@ -96,3 +96,23 @@ TAKES_CORRECTIONS |= {name for name in ROWS if name.startswith("final_")}
 def test_what_takes_rows_in_order_refuses_corrections_with_the_word_to_add(first: str, second: str) -> None:
     with pytest.raises(DefinitionError):
         chain(1, CHANGELOGS[first], ROWS[second])
+
+
+@pytest.mark.parametrize("second", ["joined_with_ttl", *UNBOUNDED])
+@given(data=st.data())
+@examples(3)
+def test_joins_and_totals_without_a_window_take_corrections(second: str, data: st.DataObject) -> None:
+    firsts = {**CHANGELOGS, **({} if second == "joined_with_ttl" else UNBOUNDED)}
+    last = {**CHANGELOGS, **UNBOUNDED}[second]
+    hold_chains(
+        data,
+        lambda unit: {f"{name}-{second}": chain(unit, first, last) for name, first in firsts.items()},
+        most=14,
+    )
+
+
+@pytest.mark.parametrize("first", list(UNBOUNDED))
+@pytest.mark.parametrize("second", sorted({*ROWS, *CHANGELOGS} - {"with_step", "exploded", "in_union"}))
+def test_what_may_be_corrected_at_any_time_is_refused_with_the_word_to_add(first: str, second: str) -> None:
+    with pytest.raises(DefinitionError):
+        chain(1, UNBOUNDED[first], ROWS.get(second) or CHANGELOGS[second])

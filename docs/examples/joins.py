@@ -51,12 +51,31 @@ class Sent:
     city: str | None
 
 
+@dataclass
+class Spent:
+    """An order, and all that its user has paid so far."""
+
+    user: str
+    item: str
+    spent: int | None
+
+
+@dataclass
+class Beside:
+    """An order, and all that anybody has paid so far."""
+
+    user: str
+    item: str
+    revenue: int | None
+
+
 ORDERS, PAYMENTS = (
     mr.Topic("input.orders", Order, key="user"),
     mr.Topic("input.payments", Payment, key="payer"),
 )
 CUSTOMERS = mr.Topic("input.customers", Customer, key="user")
 PAID, SENT = mr.Topic("analytics.paid", Paid, key="user"), mr.Topic("analytics.sent", Sent, key="user")
+LOYAL, BESIDE = mr.Topic("analytics.loyal", Spent), mr.Topic("analytics.beside", Beside)
 
 orders = mr.read(ORDERS, watermark=watermarks.bounded("5s"))
 payments = mr.read(PAYMENTS, watermark=watermarks.bounded("5s"))
@@ -73,6 +92,16 @@ soon = mr.Job(
     "soon",
     orders.group_by("user").join(payments.group_by("payer"), within=("-5s", "10m"), how="left").write(PAID),
 )
+
+settled = mr.Job(
+    "settled",
+    orders.group_by("user").join(payments.group_by("payer"), how="left", ttl="1d").write(PAID),
+)
+
+spent = payments.group_by("payer").sum("amount", name="spent")
+loyal = mr.Job("loyal", orders.group_by("user").join(spent.group_by("payer"), how="left").write(LOYAL))
+
+beside = mr.Job("beside", orders.join_scalar(payments.sum("amount", name="revenue")).write(BESIDE))
 
 customers = mr.table(CUSTOMERS, watermark=watermarks.bounded("5s"), deleted=pl.col("gone"))
 sent = mr.Job(

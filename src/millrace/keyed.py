@@ -17,8 +17,9 @@ from millrace.frames import FrameFunction
 from millrace.graph.build import join, match, over
 from millrace.graph.build import rules as rule_nodes
 from millrace.graph.build.aggregate import build_aggregation
-from millrace.graph.build.join import JoinSide, JoinType
+from millrace.graph.build.join import JoinSide, JoinType, TableSide
 from millrace.graph.build.over import RowBounds, TimeBounds
+from millrace.graph.build.regular_join import build_regular_join, is_regular
 from millrace.graph.build.shorthands import AggregationMethods
 from millrace.patterns import Pattern, RowPattern
 from millrace.processors import Processor
@@ -60,17 +61,15 @@ class Keyed(AggregationMethods):
             raise AttributeError(f"a keyed stream has no {name!r}", name=name, obj=self)
 
     def aggregate(self, *unnamed: object, **aggregates_by_name: Reduction | Aggregate) -> Stream:
-        """One result per key and window, a column for each aggregate."""
+        """One result per key and window, a column for each aggregate. Without a window, one per key of all
+        rows so far: a changelog.
+        """
         if unnamed:
             raise DefinitionError(
                 f"aggregate({unnamed[0]!s:.80}) needs a name for its column; write "
                 "aggregate(n=aggregates.count())"
             )
-        windowing = self.stream.windowing
-        if windowing is None:
-            raise DefinitionError(
-                "aggregate() follows no window, so no result would ever be complete; say .window(...) first"
-            )
+        windowing = self.stream.windowing or graph.UNWINDOWED
         if not aggregates_by_name:
             raise DefinitionError("aggregate() needs at least one aggregate, such as n=aggregates.count()")
         reductions = {
@@ -85,15 +84,21 @@ class Keyed(AggregationMethods):
         *,
         how: JoinType = "inner",
         within: tuple[Duration, Duration] | None = None,
+        ttl: Duration | None = None,
         suffix: str = RIGHT_SUFFIX,
     ) -> Stream:
-        """Pairs each row of this stream with each row of the other that has the same key in the same window.
+        """Pairs each row of this stream with each row of the other that has the same key.
 
-        Key columns may have different names. With `within=("-5s", "10s")` times decide instead of windows:
-        the other row is from 5 s before to less than 10 s after this one. With a table (`mr.table`), each row
-        is paired with the row that the table held for its key at its event time. `how` chooses which rows
-        without a partner are kept, with null columns. In a window join, corrections add (`op` `+`) or
-        withdraw (`-`) single rows; the other two joins show every row once.
+        In a window set before, rows of the same window are partners. Without one, or with `ttl="1h"`, all
+        rows are, or all that are less than an hour apart in event time: a regular join, over rows and
+        changelogs. With `within=("-5s", "10s")` the other row is from 5 s before to less than 10 s after this
+        one. With a table (`mr.table`), each row is paired with the row that the table held for its key at its
+        event time. Key columns may have different names.
+
+        `how` chooses which rows without a partner are kept, with null columns; in a regular join also `semi`
+        and `anti`: the rows of this stream that have a partner, or none. Window joins and regular joins add
+        (`op` `+`) and take back (`-`) single rows; the other two show every row once. Without a window and
+        `ttl`, all rows are kept for ever.
         """
         require_type(
             "join",
@@ -101,9 +106,15 @@ class Keyed(AggregationMethods):
             (Keyed, _table_type()),
             "a keyed stream or a table; group it by its key: other.group_by('key')",
         )
-        return self._results(
-            join.build_join(self._as_join_side(), other._as_join_side(), within, how, suffix)
-        )
+        left, right = self._as_join_side(), other._as_join_side()
+        if within is None and not isinstance(right, TableSide) and is_regular(left, ttl):
+            return self._results(build_regular_join(left, right, how, suffix, ttl))
+        if ttl is not None:
+            raise DefinitionError(
+                "join(ttl=...) is for joins of two streams by key alone; with within= or a table, times "
+                "decide by themselves what is kept; leave out ttl="
+            )
+        return self._results(join.build_join(left, right, within, how, suffix))
 
     def cogroup(self, other: Keyed, *, names: tuple[str, str] = ("left", "right")) -> Stream:
         """For each key and window, all rows of both streams as two lists of

@@ -22,6 +22,7 @@ from millrace.graph.build.aggregate import (
 )
 from millrace.graph.build.final import build_final
 from millrace.graph.build.keys import build_keys
+from millrace.graph.build.regular_join import build_scalar_join
 from millrace.graph.build.shorthands import AggregationMethods
 from millrace.graph.build.union import UnionHow, build_union
 from millrace.graph.build.write import build_write
@@ -36,7 +37,7 @@ from millrace.values.calls import (
     require_choice,
     require_type,
 )
-from millrace.values.columns import ALL_ROWS
+from millrace.values.columns import ALL_ROWS, RIGHT_SUFFIX
 from millrace.watermarks import IngestionTime, Punctuation, Watermark, bounded
 from millrace.windows import WindowFn
 
@@ -236,14 +237,26 @@ class Stream(AggregationMethods):
         return self.with_columns(bucket=(expressions.mix_bits(times) % n).cast(pl.Int64)).group_by("bucket")
 
     def aggregate(self, *unnamed: object, **aggregates_by_name: Reduction | Aggregate) -> Stream:
-        """One result per window over all rows as one group, a column for each aggregate. For one per key:
-        `.group_by(...).aggregate(...)`.
+        """One result per window over all rows as one group, a column for each aggregate; without a window one
+        of all rows so far. For one per key: `.group_by(...).aggregate(...)`.
 
         All partial results come to one slot; what an aggregate keeps must fit there.
         """
         rows = self._with_node(stateless.group_all_rows(self.node)).group_by(ALL_ROWS)
         results = rows.aggregate(*unnamed, **aggregates_by_name)
         return results._with_node(stateless.drop_constant_key(results.node))
+
+    def join_scalar(self, other: Stream, *, suffix: str = RIGHT_SUFFIX) -> Stream:
+        """Every row beside the one value that an aggregation without a window and without a key has, such as
+        `payments.count()`; null while there is none. Rows are taken back and shown anew when it changes.
+
+        All rows are kept for ever, in one slot, and each change of the value shows all of them again, so
+        aggregate or filter the rows first.
+        """
+        require_type("join_scalar", other, Stream, "a stream of one value, such as payments.count()")
+        check_lookup_last(self.node)
+        check_lookup_last(other.node)
+        return Stream(build_scalar_join(self.node, other.node, suffix), self.windowing)
 
     def final(self) -> Stream:
         """The values that hold in the end: each once, when its window and the lateness are over.
@@ -264,7 +277,7 @@ class Stream(AggregationMethods):
                 "late() follows an aggregation, whose refused rows it gives; say it right "
                 "behind that aggregation"
             )
-        if not graph.takes_rows(node):
+        if not any(graph.comes_as_rows(edge, node) for edge in graph.edges(node)):
             raise DefinitionError(
                 "late() of a later aggregation is always empty: panes between stages are never dropped; ask "
                 "the first one"

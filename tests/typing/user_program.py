@@ -163,6 +163,7 @@ each_watermark: list[watermarks.Watermark] = [
     watermarks.ingestion_time(),
     watermarks.percentile(0.99, start="10s"),
     watermarks.punctuation(pl.col("is_last")),
+    watermarks.upstream(),
 ]
 windowed = readings.window(
     windows.fixed("1m"),
@@ -256,6 +257,8 @@ limits = mr.table(TOTALS, deleted=pl.col("value") < 0)
 assert_type(limits, mr.Table)
 assert_type(by_sensor.join(by_sensor, how="left"), mr.Stream)
 assert_type(readings.group_by("sensor").join(limits), mr.Stream)
+assert_type(readings.group_by("sensor").join(readings.group_by("sensor"), how="semi", ttl="1h"), mr.Stream)
+assert_type(readings.join_scalar(readings.count()), mr.Stream)
 assert_type(readings.group_by("sensor").join(readings.group_by("sensor"), within=("-5s", "5s")), mr.Stream)
 assert_type(by_sensor.cogroup(by_sensor), mr.Stream)
 assert_type(readings.group_by("sensor").deduplicate("event_time", within="1m"), mr.Stream)

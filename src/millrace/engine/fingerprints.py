@@ -42,7 +42,7 @@ _DIFFERENCES = {
     "table_keys": "joins a table with another key",
     "frame": "has other row frames",
     "lateness": "takes rows of another lateness",
-    "ttl": "has keys begin anew after another time",
+    "ttl": "has another ttl",
     "over": "takes panes instead of rows, or the other way round",
 }
 _OTHER_STEPS = "has other steps (filter, with_columns, select, ...) before it"

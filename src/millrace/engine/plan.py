@@ -59,6 +59,10 @@ class Operator:
         """Whether it reads rows, rather than panes that may still be refined."""
         return graph.takes_rows(self.node)
 
+    def takes_as_rows(self, edge: graph.Edge) -> bool:
+        """Whether it takes what comes by an edge as rows, rather than as changes."""
+        return graph.comes_as_rows(edge, self.node)
+
     @property
     def waits_for_others(self) -> bool:
         """Whether it reads several things, so that it may have gone on without one that was idle."""
@@ -352,7 +356,7 @@ class Plan:
                     f"{topic.type.__name__}; declare it once"
                 )
         for operator in self.operators:
-            if not operator.over_rows and any(edge.read is not None for edge in operator.edges):
+            if any(edge.read is not None and not operator.takes_as_rows(edge) for edge in operator.edges):
                 raise DefinitionError(
                     f"{operator.id} takes rows of a topic and panes of an aggregation in one union; "
                     "aggregate the rows first"
@@ -396,7 +400,7 @@ def _operators_of(job: Job) -> list[Operator]:
                 node,
                 edges,
                 graph.depth(node),
-                _horizon(node),
+                graph.correction_time(node),
                 upstream,
                 shows=node in written,
                 travels=node in consumed,
@@ -404,13 +408,6 @@ def _operators_of(job: Job) -> list[Operator]:
             )
         )
     return operators
-
-
-def _horizon(node: graph.Node) -> int:
-    own = node.lateness if isinstance(node, graph.Operation) else 0
-    if isinstance(node, graph.Operation) and graph.takes_rows(node):
-        return own
-    return max([own, *map(_horizon, node.inputs)])
 
 
 def _merge_shared(operators: Sequence[Operator]) -> tuple[Operator, ...]:

@@ -238,7 +238,7 @@ def _send_output(
                 else drop_replaced_retractions(rows, operator.node.accumulation),
             )
             continue
-        if next_route.operator.over_rows:
+        if next_route.operator.takes_as_rows(next_route.edge):
             rows = to_rows(changes, operator.node, next_route.edge_index)
             deliver(next_route, None, rows, (), outgoing)
             continue

@@ -1,6 +1,16 @@
 """The graph that a stream records. It knows no engine."""
 
-from millrace.graph.edges import SHARED, Edge, depth, edges, operator_ids, takes_rows, walk
+from millrace.graph.edges import (
+    SHARED,
+    Edge,
+    comes_as_rows,
+    correction_time,
+    depth,
+    edges,
+    operator_ids,
+    takes_rows,
+    walk,
+)
 from millrace.graph.identity import Identity
 from millrace.graph.nodes import (
     TIMEOUTS,
@@ -17,7 +27,7 @@ from millrace.graph.nodes import (
     Union,
     Write,
 )
-from millrace.graph.operations import BEHIND, IN_ORDER, Aggregation, Operation, Windowing
+from millrace.graph.operations import BEHIND, IN_ORDER, UNWINDOWED, Aggregation, Operation, Windowing
 from millrace.graph.row_operations import (
     Deduplication,
     FinalValues,
@@ -45,6 +55,7 @@ __all__ = [
     "SHARED",
     "TIMEOUTS",
     "TIME_COLUMNS",
+    "UNWINDOWED",
     "Aggregation",
     "Arguments",
     "Deduplication",
@@ -69,6 +80,8 @@ __all__ = [
     "Write",
     "apply_to_no_rows",
     "columns_used",
+    "comes_as_rows",
+    "correction_time",
     "depth",
     "derive_schema",
     "edges",

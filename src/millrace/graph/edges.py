@@ -97,6 +97,19 @@ def takes_rows(node: Operation) -> bool:
     return node.over_rows if isinstance(node, Aggregation) else not node.takes_changelog
 
 
+def comes_as_rows(edge: Edge, node: Operation) -> bool:
+    """The same for what comes to it by one edge."""
+    return edge.is_append_only if node.takes_both else takes_rows(node)
+
+
+def correction_time(node: Node) -> int:
+    """How long after its time a result may still be corrected: the greatest lateness on the way to it."""
+    own = node.lateness if isinstance(node, Operation) else 0
+    if isinstance(node, Operation) and takes_rows(node):
+        return own
+    return max([own, *map(correction_time, node.inputs)])
+
+
 def depth(node: Node) -> int:
     """The number of the stage that rows have passed when they leave `node`:
     how often they were dealt anew, by key.

@@ -26,10 +26,11 @@ from millrace.graph.identity import (
     identify_window,
 )
 from millrace.graph.nodes import Arguments, Description, Node
-from millrace.triggers import AtWatermark, Trigger, has_own_trigger
+from millrace.triggers import AfterCount, AtWatermark, Repeatedly, Trigger, has_own_trigger
 from millrace.values.columns import ALL_ROWS, ARGUMENT_PREFIX
 from millrace.windows import (
     Counted,
+    GlobalWindow,
     Ordered,
     ProcessingTime,
     Punctuated,
@@ -106,6 +107,11 @@ class Windowing:
         return isinstance(self.assigner, Ordered)
 
     @property
+    def is_unwindowed(self) -> bool:
+        """Whether there is one window for all time, which shows in each batch what the batch changed."""
+        return self == UNWINDOWED
+
+    @property
     def sliced_window(self) -> Sliding | None:
         """The windows, where slices suffice to compute them: sliding ones that show each pane when the
         watermark or a late row says so.
@@ -138,6 +144,10 @@ class Windowing:
             yield f"of the rows that evictors.{self.evict} keeps"
 
 
+UNWINDOWED = Windowing(GlobalWindow(), Repeatedly(AfterCount(1)), closing="if_new")
+"""One window for all time, which shows in each batch what the batch changed."""
+
+
 @dataclass(frozen=True, eq=False)
 class Operation(Node):
     """Keeps something per key."""
@@ -152,6 +162,8 @@ class Operation(Node):
     """The word for it in `explain`."""
     takes_changelog: ClassVar[bool] = False
     """Whether what comes in is a changelog, whatever it is made of."""
+    takes_both: ClassVar[bool] = False
+    """Whether rows come in as rows, and changelogs as changelogs, each by its own edge."""
 
     def identity(self) -> Identity:
         """The kind, the keys, and what the kind adds."""
@@ -238,6 +250,11 @@ class Operation(Node):
         """Whether results of one key and one time are emitted together, in an order that has a meaning."""
         return False
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a time comes after which a result is no longer corrected."""
+        return True
+
 
 @dataclass(frozen=True, eq=False)
 class Aggregation(Operation):
@@ -322,6 +339,11 @@ class Aggregation(Operation):
         return not self.over_corrections and self.windowing.is_append_only
 
     @property
+    def is_bounded(self) -> bool:
+        """Windows end, unless there is one for all time."""
+        return not isinstance(self.windowing.assigner, GlobalWindow)
+
+    @property
     def needs_clock(self) -> bool:
         """Whether windows lie in processing time, or the trigger waits for it."""
         return self.windowing.is_processing_time or self.windowing.trigger.waits_for_clock
@@ -344,6 +366,11 @@ class Aggregation(Operation):
         windowing = self.windowing
         aggregates = ", ".join(f"{name} = {aggregate}" for name, aggregate in self.aggregates.items())
         yield "what", f"{aggregates} {self.by}"
+        if windowing.is_unwindowed:
+            yield "where", "all time: of each key what there is of it is kept for ever"
+            yield "when", "in each batch that changes it"
+            yield "lateness", "no row is refused"
+            return
         yield (
             "where",
             f"{'the window that the panes come in, ' if self.same_window else ''}{windowing.window}",

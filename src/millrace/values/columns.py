@@ -139,6 +139,9 @@ IS_CURRENT = "_stands"
 WEIGHT = "_weight"
 """How many times a row counts: negative where it is taken back."""
 
+OLD_WEIGHT = "_old_weight"
+"""How many times a row counted before the batch."""
+
 # Panes.
 
 PANE_COUNT = "_index"

@@ -34,6 +34,7 @@ from millrace.engine.operators.slices import end_range, grid_of
 from millrace.engine.plan import Operator
 from millrace.engine.state import Layout, SlotState
 from millrace.values.columns import END, OFFSET, PARTIAL_ROWS, ROW_TIME, SOURCE, START, WEIGHT
+from millrace.windows import FOREVER
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +107,11 @@ class ChainedOperator:
         if self.operator.aggregation.same_window:
             window = pl.col("window_start").alias(START), pl.col("window_end").alias(END)
             return frame.with_columns(sign, *window).select(*self.identity_columns, WEIGHT)
+        if self.operator.aggregation.windowing.is_unwindowed:
+            start, end = (pl.lit(time, pl.Int64) for time in FOREVER)
+            return frame.with_columns(sign, start.alias(START), end.alias(END)).select(
+                *self.identity_columns, WEIGHT
+            )
         grid = grid_of(self.operator.aggregation.windowing)
         at = pl.col("event_time")
         ends = pl.int_ranges(grid.first_end(at), grid.last_end(at) + 1, grid.window.every).alias(END)
@@ -231,17 +237,18 @@ class ChainedOperator:
     def _select_due(
         self, timing: str, stored_rows: pl.DataFrame, net_rows: pl.DataFrame, low: int, high: int
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """What was and what came of the groups to show: those touched; on time, all.
-        Another windowing than that of the panes shows nothing early.
+        """What was and what came of the groups to show: those touched; on time, all, unless they were shown
+        with each change. Another windowing than that of the panes shows nothing early.
         """
         node = self.operator.aggregation
-        if timing == "early" and not node.same_window:
+        is_unwindowed = node.windowing.is_unwindowed
+        if timing == "early" and not (node.same_window or is_unwindowed):
             return stored_rows.clear(), net_rows.clear()
         within = pl.col(END).is_between(low, high, closed="right")
         before, now = stored_rows.filter(within), net_rows.filter(within)
-        return before if timing == "on_time" else _rows_of_groups(
-            before, now.select(self.shape.group_columns)
-        ), now
+        if timing == "on_time" and not is_unwindowed:
+            return before, now
+        return _rows_of_groups(before, now.select(self.shape.group_columns)), now
 
 
 def _rows_of_groups(rows: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:

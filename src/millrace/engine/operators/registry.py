@@ -19,12 +19,14 @@ from millrace.engine.operators.ordered_windows import OrderedWindowsOperator
 from millrace.engine.operators.over import OverOperator
 from millrace.engine.operators.over_corrections import CorrectedOverOperator
 from millrace.engine.operators.process import ProcessOperator
+from millrace.engine.operators.regular_join import RegularJoinOperator
 from millrace.engine.operators.sliced_windows import SlicedWindowsOperator
 from millrace.engine.operators.table_join import TableJoinOperator
 from millrace.engine.operators.windows import WindowsOperator
 from millrace.engine.plan import Operator
 from millrace.graph.build.join import IntervalJoin, TableJoin
 from millrace.graph.build.over import Over
+from millrace.graph.build.regular_join import RegularJoin
 from millrace.graph.build.rules import MatchRules
 from millrace.patterns.cep.contiguous import ContiguousMatcher
 
@@ -68,6 +70,7 @@ OPERATORS: dict[type[graph.Operation], Callable[[Operator, Any], StageOperator]]
     IntervalJoin: IntervalJoinOperator,
     MatchRules: MatchRulesOperator,
     Over: _over,
+    RegularJoin: RegularJoinOperator,
     TableJoin: TableJoinOperator,
 }
 

@@ -37,7 +37,7 @@ def build_aggregation(
     for name, aggregate in bound.items():
         columns[name] = _result_type(source.schema, keys, name, aggregate)
         _check_reproducible(windowing, name, aggregate)
-    _check_history(upstream, aggregates)
+    check_history(upstream, aggregates)
     over_rows = not takes_panes(upstream, windowing)
     _check_windowing(upstream, windowing, over_rows=over_rows)
     schema = pl.Schema({**columns, "event_time": pl.Int64(), **panes.COLUMNS})
@@ -89,7 +89,7 @@ def _check_reproducible(windowing: graph.Windowing, name: str, aggregate: Reduct
         )
 
 
-def _check_history(source: graph.Node, aggregates: Mapping[str, Reduction]) -> None:
+def check_history(source: graph.Node, aggregates: Mapping[str, Reduction]) -> None:
     """Refuses to aggregate by how panes came about: a pane that is taken back could not be found again."""
     for edge in graph.edges(graph.Union((source,), source.schema)):
         if edge.is_append_only and not edge.has_panes:
@@ -132,6 +132,8 @@ def _check_windowing(source: graph.Node, windowing: graph.Windowing, *, over_row
             "taken back is not a sum of parts; use accumulation='accumulating' or 'retracting'"
         )
     upstream_windowing = windowing_of_panes(source)
+    if upstream_windowing is not windowing and not windowing.is_unwindowed:
+        _check_bounded(source, windowing)
     if (
         upstream_windowing is not windowing
         and upstream_windowing is not None
@@ -141,13 +143,26 @@ def _check_windowing(source: graph.Node, windowing: graph.Windowing, *, over_row
             f"panes at time={upstream_windowing.time!r} are put into windows anew, but that time changes "
             "when they are refined; use time='end'"
         )
-    if upstream_windowing is not windowing and windowing.sliced_window is None:
+    is_same = upstream_windowing is windowing or windowing.is_unwindowed
+    if not is_same and windowing.sliced_window is None:
         raise DefinitionError(
             f"panes that may still be refined are put into {windowing.window} by {windowing.trigger}"
             f"{'' if windowing.evict is None else ' with evict='}, which is possible only for rows; say "
             ".final() before it, for the values that hold in the end, use "
             "windows.fixed() or sliding() with at_watermark(), where late=never() needs lateness=0, or leave "
             "out the second window()"
+        )
+
+
+def _check_bounded(source: graph.Node, windowing: graph.Windowing) -> None:
+    """Refuses windows of what may be corrected at any time: none of them would ever be complete."""
+    for edge in graph.edges(graph.Union((source,), source.schema)):
+        if edge.is_append_only or not isinstance(edge.origin, graph.Operation) or edge.origin.is_bounded:
+            continue
+        remedy = "say .window(...) before it" if edge.has_panes else "say join(..., ttl='1h')"
+        raise DefinitionError(
+            f"the results of {edge.origin.describe().title} may be corrected at any time, so no "
+            f"{windowing.window} of them would ever be complete; {remedy}"
         )
 
 

@@ -17,6 +17,11 @@ def build_final(source: graph.Node) -> graph.Node:
     if all(edge.is_append_only for edge in edges):
         return source
     for edge in edges:
+        if isinstance(edge.origin, graph.Operation) and not (edge.has_panes or edge.origin.is_bounded):
+            raise DefinitionError(
+                f"final() after {edge.origin.describe().title} without a ttl: its results may be corrected "
+                "at any time, so none of them is ever final; say join(..., ttl='1h')"
+            )
         if edge.has_panes and isinstance(edge.origin, graph.Aggregation):
             _check_windowing(edge.origin)
     keys = tuple(name for name in _keys_of(edges) if name in source.schema)

@@ -8,7 +8,7 @@ what they take back.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -22,7 +22,9 @@ from millrace.graph.build.rows_only import require_rows
 from millrace.topics import SYSTEM_COLUMNS
 from millrace.values.columns import LEFT_ROW, PRESENT, RIGHT_ROW
 
-JoinType: TypeAlias = Literal["inner", "left", "right", "full"]
+JoinType: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
+_WITH_PARTNERS = ("inner", "left", "right", "full")
+"""The kinds that show columns of both sides."""
 SideNames: TypeAlias = tuple[str, str]
 
 SIDE_COLUMNS: SideNames = (LEFT_ROW, RIGHT_ROW)
@@ -215,12 +217,16 @@ def build_window_join(left: JoinSide, right: JoinSide, how: JoinType, suffix: st
     return graph.PaneRows((collected,), schema, apply, text, internal_identity=identity)
 
 
-def check_join_type(how: str) -> None:
-    """Refuses a kind of join that there is not."""
-    if how not in get_args(JoinType):
+def check_join_type(how: str, possible: Sequence[str] = _WITH_PARTNERS) -> None:
+    """Refuses a kind of join that there is not, or not here."""
+    if how in possible:
+        return
+    if how in get_args(JoinType):
         raise DefinitionError(
-            f"how={how!r} is unknown; use one of {', '.join(map(repr, get_args(JoinType)))}"
+            f"how={how!r} is for regular joins, which need no window: say ttl=..., or leave out window() and "
+            "within="
         )
+    raise DefinitionError(f"how={how!r} is unknown; use one of {', '.join(map(repr, possible))}")
 
 
 def result_names(left: JoinSide, right: JoinSide, suffix: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -73,13 +73,14 @@ class ModelChainedOperator(ModelOperator):
 
     def pane_timing(self, window: Window, state: ChainedWindow, old_time: float) -> str | None:
         """The timing of the pane that is due now; None if none is."""
-        if old_time < window[1] <= self.time:
+        is_unwindowed = self.aggregation.windowing.is_unwindowed
+        if old_time < window[1] <= self.time and (state.has_changed or not is_unwindowed):
             return "on_time"
         if not state.has_changed:
             return None
         if window[1] <= old_time:
             return "late"
-        return "early" if self.aggregation.same_window else None
+        return "early" if self.aggregation.same_window or is_unwindowed else None
 
     def emit_pane(self, key: Key, window: Window, state: ChainedWindow, timing: str) -> None:
         """Emits a pane, computed anew from all rows, and retracts the one before it."""
@@ -144,6 +145,8 @@ class ModelChainedOperator(ModelOperator):
 def incoming_changes(operator: ModelOperator) -> Iterator[Change]:
     """The changes that upstream operators emitted in this batch, after the stateless steps."""
     for edge in operator.edges:
+        if graph.comes_as_rows(edge, operator.node):
+            continue
         upstream = next(one for one in operator.upstream if one.node is edge.origin)
         side_rows = [Change(panes.ADD, row) for row in upstream.outcome.side_outputs.get(edge.output, [])]
         for change in upstream.outcome.changes if edge.output == "out" else side_rows:

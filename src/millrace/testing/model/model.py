@@ -26,6 +26,7 @@ from typing import Any
 from millrace import graph, panes
 from millrace.graph.build.join import IntervalJoin, TableJoin
 from millrace.graph.build.over import Over
+from millrace.graph.build.regular_join import RegularJoin
 from millrace.stream import Job
 from millrace.testing.model.chained import ModelChainedOperator
 from millrace.testing.model.deduplicate import ModelDeduplicate
@@ -37,6 +38,7 @@ from millrace.testing.model.outcome import OperatorOutcome, RowModel, net_change
 from millrace.testing.model.over import model_over
 from millrace.testing.model.patterns import RECOGNIZERS
 from millrace.testing.model.process import ModelProcess
+from millrace.testing.model.regular_join import ModelRegularJoin, ModelRegularJoinOperator
 from millrace.testing.model.source import SourceEvent, source_row
 from millrace.testing.model.table_join import ModelTableJoin
 from millrace.testing.model.values import Row
@@ -51,6 +53,7 @@ MODELS: dict[type[graph.Operation], Callable[[Any, Any], RowModel]] = {
     graph.Aggregation: _model_aggregation,
     **RECOGNIZERS,
     IntervalJoin: ModelIntervalJoin,
+    RegularJoin: ModelRegularJoin,
     TableJoin: ModelTableJoin,
     Over: model_over,
     graph.Deduplication: ModelDeduplicate,
@@ -81,9 +84,8 @@ class JobModel:
             elif isinstance(node, graph.Aggregation) and not node.over_rows:
                 self.operators[node] = ModelChainedOperator(node, name, self.operators)
             else:
-                self.operators[node] = ModelRowOperator(
-                    node, name, model_of(node), partitions, self.operators
-                )
+                kind = ModelRegularJoinOperator if isinstance(node, RegularJoin) else ModelRowOperator
+                self.operators[node] = kind(node, name, model_of(node), partitions, self.operators)
 
     def step(
         self, batch: Sequence[SourceEvent], now: int, end: bool

@@ -192,7 +192,7 @@ class ModelRowOperator(ModelOperator):
         """Results of this batch that come from operators as rows."""
         for input_number, channel in self.channels.items():
             edge = self.edges[input_number]
-            if isinstance(edge.origin, graph.Deduplication):
+            if isinstance(edge.origin, graph.Deduplication) or not graph.comes_as_rows(edge, self.node):
                 continue
             places: Counter[Any] = Counter()
             for row in channel.operator.results(edge):

@@ -91,11 +91,19 @@ _ACCUMULATIONS: dict[str, Accumulation] = {
 
 @dataclass(frozen=True)
 class JoinSpec:
-    """How two sides are joined: in windows, by event times, or with the right side as a table."""
+    """How two sides are joined: in windows, by event times, with the right side as a table, or by key."""
 
     how: JoinType
     within: tuple[int, int] | None = None
     is_table: bool = False
+    is_regular: bool = False
+    """By key alone; the others have no `ttl`."""
+    ttl: int | None = None
+
+    @property
+    def has_window(self) -> bool:
+        """Whether windows decide which rows are partners."""
+        return self.within is None and not self.is_table and not self.is_regular
 
 
 @dataclass(frozen=True)
@@ -157,8 +165,7 @@ def parse_document(document: Any) -> Transcript:
     check_keys(document, TRANSCRIPT_KEYS, "a transcript")
     join = _parse_join(document)
     process, over = _parse_process(document), _parse_over(document)
-    is_timed_join = join is not None and (join.within is not None or join.is_table)
-    has_no_window = process is not None or over is not None or is_timed_join
+    has_no_window = process is not None or over is not None or (join is not None and not join.has_window)
     for key in ("steps",) if has_no_window else ("window", "steps"):
         if key not in document:
             raise TranscriptError(f"`{key}` is missing")
@@ -281,7 +288,7 @@ def _parse_join(document: Mapping[str, Any]) -> JoinSpec | None:
         if key in document:
             raise TranscriptError(f"`{key}` has no meaning beside `join`: what is shown are pairs of values")
     spec = document["join"] if isinstance(document["join"], dict) else {"how": document["join"]}
-    check_keys(spec, ("how", "within", "table"), "join")
+    check_keys(spec, ("how", "within", "table", "ttl"), "join")
     if spec.get("how") not in get_args(JoinType):
         raise TranscriptError(
             f"`join: {to_text(document['join'])}` is unknown; use {' or '.join(get_args(JoinType))}"
@@ -292,7 +299,8 @@ def _parse_join(document: Mapping[str, Any]) -> JoinSpec | None:
     bounds = (
         None if within is None else (parse_integer(within[0], "within"), parse_integer(within[1], "within"))
     )
-    return JoinSpec(spec["how"], bounds, bool(spec.get("table", False)))
+    ttl = None if spec.get("ttl") is None else parse_integer(spec["ttl"], "ttl", least=1)
+    return JoinSpec(spec["how"], bounds, bool(spec.get("table", False)), "ttl" in spec, ttl)
 
 
 def _parse_process(document: Mapping[str, Any]) -> ProcessSpec | None:

@@ -68,7 +68,8 @@ class TranscriptJob:
             evict=transcript.evict,
         )
         if transcript.join is not None:
-            return stream.Job(f"transcript-{self.number}", self._build_join(stream_so_far, transcript.join))
+            rows = stream_so_far if transcript.join.has_window else read
+            return stream.Job(f"transcript-{self.number}", self._build_join(rows, transcript.join))
         stream_so_far = transcript.value.apply(stream_so_far)
         for then in transcript.then:
             stream_so_far = then["value"].apply(
@@ -123,10 +124,10 @@ class TranscriptJob:
         topic = Topic(f"analytics.transcript-{self.number}", make_dataclass("Framed", fields))
         return stream.Job(f"transcript-{self.number}", framed.write(topic))
 
-    def _build_join(self, windowed: stream.Stream, join: JoinSpec) -> stream.Output:
+    def _build_join(self, rows: stream.Stream, join: JoinSpec) -> stream.Output:
         """The values of both sides, in pairs."""
         left, right = [
-            windowed.filter(pl.col("side") == side).select("key", **{side: pl.col("value")})
+            rows.filter(pl.col("side") == side).select("key", **{side: pl.col("value")})
             for side in ("left", "right")
         ]
         other = Table(right, ("key",), None) if join.is_table else right.group_by("key")
@@ -134,11 +135,10 @@ class TranscriptJob:
         pair = make_dataclass(
             "Pair", [("key", str), ("left", value_type | None), ("right", value_type | None)]
         )
-        return (
-            left.group_by("key")
-            .join(other, how=join.how, within=join.within)
-            .write(Topic(f"analytics.transcript-{self.number}", pair))
-        )
+        joined = left.group_by("key").join(other, how=join.how, within=join.within, ttl=join.ttl)
+        if "right" not in joined.columns:  # semi and anti
+            joined = joined.with_columns(right=pl.lit(None, joined.node.schema["left"]))
+        return joined.write(Topic(f"analytics.transcript-{self.number}", pair))
 
     def _number_type(self) -> type:
         values = [
