@@ -1,8 +1,13 @@
 """Records without a value take a key out of a table, and what a job withdraws is written as one."""
 
-from dataclasses import dataclass
+import enum
+from dataclasses import dataclass, make_dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
+from typing import Annotated, Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -11,9 +16,13 @@ import millrace as mr
 from millrace import watermarks, windows
 from millrace.config import Settings
 from millrace.errors import DefinitionError
-from millrace.log import Log, OutgoingRecords
+from millrace.log import Log, OutgoingRecords, Records
 from millrace.log.codecs.codec import decode, encode
 from millrace.runners import run
+
+
+class Colour(enum.Enum):
+    RED = "red"
 
 
 @dataclass
@@ -143,3 +152,33 @@ def test_tombstones_need_a_compacted_topic_and_a_field_besides_the_key() -> None
         mr.Topic("prices", Price, key="article", tombstones=True)
     with pytest.raises(DefinitionError, match="a field besides the key"):
         mr.Topic("prices", Only, key="article", compact=True, tombstones=True)
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [
+        (Annotated[Decimal, pl.Decimal(10, 2)], Decimal("1.50")),
+        (Decimal, Decimal("0.000000001")),
+        (date, date(2024, 1, 2)),
+        (time, time(1, 2, 3, 4)),
+        (timedelta, timedelta(microseconds=-5)),
+        (datetime, datetime(2024, 1, 1, 1, 1, 1, 123_000, UTC)),
+        (Annotated[datetime, pl.Datetime("us")], datetime(2024, 1, 1, 1, 1, 1, 123_456)),  # noqa: DTZ001
+        (Annotated[datetime, pl.Datetime("us", "Europe/Helsinki")], datetime(2024, 7, 1, 1, tzinfo=UTC)),
+        (Colour, "red"),
+        (Annotated[str, pl.Categorical], "x"),
+        (bool, True),
+        (Annotated[int, pl.Int8], -5),
+    ],
+    ids=str,
+)
+def test_a_tombstone_has_the_key_of_the_record_that_it_deletes(hint: Any, value: Any) -> None:
+    kind = make_dataclass("Keyed", [("key", hint), ("n", int | None)])
+    topic = mr.Topic("keyed", kind, key="key", compact=True, tombstones=True)
+    frame = pl.DataFrame({"key": [value], "n": [1]}, topic.schema).with_columns(
+        event_time=pl.lit(0, pl.Int64)
+    )
+    keys = encode(topic, frame).keys
+    assert keys is not None
+    deleted = Records(np.arange(1), np.zeros(1, np.int64), keys, pa.array([None], pa.binary()))
+    assert decode(topic, 0, deleted).rows["key"].equals(frame["key"])

@@ -5,6 +5,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.log.codecs.stored_text import parse_text
 from millrace.log.contract import OutgoingRecords, Records
 from millrace.panes import COLUMNS, RETRACT
 from millrace.topics import Topic
@@ -32,7 +33,7 @@ def tombstone_rows(topic: Topic, records: Records, template: pl.DataFrame) -> pl
         pl.String, strict=False
     )
     columns = {
-        str(topic.key): keys.cast(topic.schema[str(topic.key)], strict=False),
+        str(topic.key): _parse_keys(keys, topic.schema[str(topic.key)]),
         "event_time": pl.Series(append_times),
         "ingestion_time": pl.Series(append_times),
         OFFSET: pl.Series(records.offsets[indices]),
@@ -42,3 +43,16 @@ def tombstone_rows(topic: Topic, records: Records, template: pl.DataFrame) -> pl
     return pl.DataFrame(
         {name: columns.get(name, nulls).cast(dtype) for name, dtype in template.schema.items()}
     )
+
+
+def _parse_keys(texts: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Keys of records as values; null where a text is none."""
+    if isinstance(dtype, pl.Datetime):
+        moments = texts.str.strip_suffix("Z").str.to_datetime(
+            "%Y-%m-%d %H:%M:%S%.f", time_unit=dtype.time_unit, strict=False
+        )
+        return moments.dt.replace_time_zone("UTC").cast(dtype)
+    if dtype == pl.Boolean:
+        return texts.replace_strict({"true": True, "false": False}, default=None, return_dtype=dtype)
+    parsed, _ = parse_text(texts.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string()), dtype)
+    return pl.Series(values=parsed).cast(dtype, strict=False)
