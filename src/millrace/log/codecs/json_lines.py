@@ -129,13 +129,10 @@ def _format_float(column: pl.Series) -> pl.Series:
 def _format_time(column: pl.Series) -> pl.Series:
     stamps = column.dt.replace_time_zone(None)
     micros = stamps.dt.epoch("us")
-    return pl.select(
-        pl.when(micros % 1_000_000 == 0)
-        .then(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%SZ"'))
-        .when(micros % 1_000 == 0)
-        .then(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%S%.3fZ"'))
-        .otherwise(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%S%.6fZ"'))
-    ).to_series()
+    texts: Any = pl.when(micros % 1_000_000 == 0).then(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%SZ"'))
+    if (micros % 1_000 != 0).any():
+        texts = texts.when(micros % 1_000 != 0).then(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%S%.6fZ"'))
+    return pl.select(texts.otherwise(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%S%.3fZ"'))).to_series()
 
 
 def to_pane_objects(descriptor: Descriptor, column: Any) -> pl.Series | None:
