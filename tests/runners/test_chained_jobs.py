@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -18,12 +19,14 @@ from millrace.cli.main import main
 from millrace.devtools.brokers import Cluster
 from millrace.durations import END_OF_STREAM
 from millrace.errors import DefinitionError
-from millrace.log import Log, fault_points, open_log
+from millrace.log import Log, OutgoingRecords, fault_points, open_log
 from millrace.log.codecs.codec import encode
 from millrace.log.dead_letters import late_topic
 from millrace.log.writer_watermarks import watermarks_at
 from millrace.runners.local import Hooks, run_local
 from millrace.runners.replay import replay
+from millrace.runners.state.folder import lock_folder
+from millrace.runners.state.savepoint import save
 from runners import chained_jobs
 from runners.chained_jobs import (
     ALERTS,
@@ -95,6 +98,33 @@ def test_where_the_first_stream_ends_the_second_is_completed(
         run(log.url, str(tmp_path), "alerts")
     assert vouched(log) == {0: END_OF_STREAM, 1: END_OF_STREAM}
     assert shown_alerts(log) == alerts_until(300_000)
+    assert late_rows(log, "alerts") == 0
+
+
+def test_a_job_that_guessed_before_may_follow_from_now_on(log: Log, tmp_path: Path) -> None:
+    """What the clock had come to by event times is not what the writers vouch for."""
+    log.ensure(TOTALS)
+    writer = log.writer("w")
+
+    def total(time: int, watermark: int) -> None:
+        row = pl.DataFrame({"sensor": ["s1"], "value": [200], "event_time": [time], "ingestion_time": [time]})
+        written = encode(TOTALS, row)
+        batch = OutgoingRecords(written.values, written.keys, partitions=np.zeros(1, np.int32))
+        writer.commit(writer.last_marker + 1, {TOTALS.name: batch}, watermarks={TOTALS.name: watermark})
+
+    def follow(watermark: watermarks.Watermark) -> None:
+        rows = mr.read(TOTALS, watermark=watermark).window(windows.fixed("1m"))
+        job = mr.Job("alerts", rows.group_by("sensor").count().write(ALERTS))
+        run_local([job], settings=settings(log.url, str(tmp_path), "alerts"), until_caught_up=True)
+
+    total(119_000, 0)
+    follow(watermarks.bounded("90s"))
+    total(35_000, 30_000)  # in time for both, though the clock stands at 119 s
+    follow(watermarks.upstream())
+    assert shown_alerts(log) == []
+    total(125_000, 130_000)
+    follow(watermarks.upstream())
+    assert shown_alerts(log) == [("s1", 60_000, 1), ("s1", 120_000, 1)]
     assert late_rows(log, "alerts") == 0
 
 
@@ -226,6 +256,25 @@ def test_whoever_takes_a_topic_over_withdraws_the_watermark_of_the_writer_before
     )
     [after] = log.writer_watermarks(TOTALS.name)
     assert before != after
+
+
+def test_a_chain_goes_on_from_savepoints(log: Log, tmp_path: Path) -> None:
+    feed(log, 0, 150)
+    for job in ("totals", "alerts"):
+        run(log.url, str(tmp_path / "one"), job)
+        with lock_folder(tmp_path / "one" / job) as folder:
+            save(folder, tmp_path / f"{job}.savepoint")
+    assert shown_alerts(log) == alerts_until(118_000)
+    feed(log, 150, 250)
+    for made in (totals(), alerts()):
+        run_local(
+            [made],
+            settings=settings(log.url, str(tmp_path / "two"), made.name),
+            until_caught_up=True,
+            restore=tmp_path / f"{made.name}.savepoint",
+        )
+    assert len(log.writer_watermarks(TOTALS.name)) == 1, "that of the state before is withdrawn"
+    assert shown_alerts(log) == alerts_until(368_000)
 
 
 def test_a_topic_for_which_nobody_vouches_does_not_hold_back_idle_readers(log: Log, tmp_path: Path) -> None:

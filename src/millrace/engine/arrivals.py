@@ -20,7 +20,7 @@ from millrace.engine.lag_estimate import LagReport, watermarks_of_rows
 from millrace.engine.plan import Operator
 from millrace.engine.progress import PartitionReport, PartitionWatermark, Progress
 from millrace.values.columns import CLOCK, PARTITION, ROW_INDEX, TOPIC, WATERMARK
-from millrace.watermarks import Percentile, Watermark
+from millrace.watermarks import Percentile, Upstream, Watermark
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,7 @@ def report_partition(watermark: Watermark, source: SourcePartition) -> Partition
         percentile,
         tuple(LagReport(*lag_report) for lag_report in measured),
         (source.topic, source.partition),
+        isinstance(watermark, Upstream),
     )
 
 

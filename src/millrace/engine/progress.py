@@ -112,13 +112,19 @@ class PartitionReport:
     lags: tuple[LagReport, ...] = ()
     source: tuple[str, int] | None = None
     """The topic and the partition; null: an operator."""
+    is_upstream: bool = False
+    """Whether the clock is that of the writers of the topic."""
+
+    def contradicts(self, clock: int | None) -> bool:
+        """Whether a clock that is stored is not that of the writers: the job had another watermark before."""
+        is_beyond = clock is not None and (self.clock is None or clock > self.clock)
+        return is_beyond and self.is_upstream
 
     def moves(self, clock: int | None) -> bool:
         """Whether the clock of a partition moves, as it may without rows where the writers of its topic set
         it.
         """
-        is_beyond = self.clock is not None and (clock is None or self.clock > clock)
-        return is_beyond and self.source is not None
+        return self.is_upstream and self.clock is not None and (clock is None or self.clock > clock)
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,8 @@ class Progress:
         partitions = dict(self.partitions)
         for name, report in reports.items():
             partition = partitions.get(name, PartitionProgress(last_active=now))
+            if report.contradicts(partition.clock):
+                partition = replace(partition, clock=None)
             if report.has_rows and self.low_watermark is not None:
                 own = partition.watermark(report.delay)
                 if partition.is_idle or own is None or own < self.low_watermark:

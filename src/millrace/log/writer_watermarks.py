@@ -68,13 +68,17 @@ def describe_newest(history: History) -> list[dict[str, object]]:
     return [
         {
             "writer": writer,
-            "watermark": "end of stream"
-            if not is_in_range(record.watermark)
-            else to_datetime(record.watermark).isoformat(sep=" ", timespec="milliseconds"),
+            "watermark": _format_time(record.watermark),
             "offsets": record.offsets,
         }
         for writer, record in newest.items()
     ]
+
+
+def _format_time(watermark: int) -> str:
+    if not is_in_range(watermark):
+        return "end of stream"
+    return to_datetime(watermark).replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
 
 
 def _newest_that_hold(

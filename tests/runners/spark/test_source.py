@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import millrace as mr
-from millrace import windows
+from millrace import watermarks, windows
 from millrace.engine.exchange import Body
 from millrace.engine.plan import Plan
 from millrace.engine.progress import PartitionWatermark
@@ -20,7 +20,7 @@ from millrace.runners import batches
 from millrace.runners.bounded import BoundedRun
 from millrace.runners.spark.open_logs import LogLocation
 from millrace.runners.spark.serialized_plan import SerializedPlan
-from millrace.runners.spark.source import LogStreamReader, ReadTask, SourceSpec, deal_ranges
+from millrace.runners.spark.source import LogStreamReader, ReadTask, SourceSpec, deal_ranges, read_packets
 from millrace.runners.spark.watermark_file import write_watermarks
 
 TICK = 1_000
@@ -113,6 +113,39 @@ def test_a_batch_without_events_comes_when_a_tick_is_due(log: Log) -> None:
     assert source.latestOffset(first, ALL) is first
     clock.now += 1
     assert source.latestOffset(first, ALL) == {**first, "clock": clock.now}
+
+
+def test_a_batch_without_events_comes_when_the_writers_of_a_topic_have_vouched_for_more(log: Log) -> None:
+    """And none comes for nothing, where nobody vouches for it."""
+    large = mr.Topic("analytics.large", Reading, key="sensor", partitions=2)
+    log.ensure(large)
+    windowed = mr.read(large, watermark=watermarks.upstream()).window(windows.fixed("10s"))
+    plan = Plan.of([mr.Job("follows", windowed.group_by("sensor").sum("value").write(TOTALS))], slots=1)
+    assert not plan.can_be_read_ahead
+    source = LogStreamReader(
+        SourceSpec(
+            SerializedPlan.pack(plan),
+            (large.name,),
+            LogLocation(log.url),
+            labels=(10,),
+            max_events=None,
+            tick_ms=TICK,
+            has_ticks=False,
+            max_tasks=2,
+            followed_topics=plan.followed_topics,
+        ),
+        clock=Clock(),
+    )
+    first = source.latestOffset(source.initialOffset(), ALL)
+    assert source.latestOffset(first, ALL) is first
+    log.writer("w").commit(0, {}, watermarks={large.name: 60_000})
+    second = source.latestOffset(first, ALL)
+    assert second["watermarks"] == {large.name: {"0": 60_000, "1": 60_000}}
+    assert source.latestOffset(second, ALL) is second
+    [task] = source.partitions(first, second)
+    [packet] = read_packets(source._spec, task)
+    clocks = [partition.clocks for partition in Body.decode(packet[1]).sources]
+    assert clocks == [{"upstream": 60_000}] * 2
 
 
 def test_the_clock_of_a_batch_never_goes_back(log: Log) -> None:

@@ -176,8 +176,10 @@ def watermarks(
     opened.describe(name)
     if withdraw is not None:
         if withdraw not in opened.writer_watermarks(name):
-            known = ", ".join(opened.writer_watermarks(name)) or "nobody does"
-            raise LogError(f"{withdraw!r} does not vouch for {name!r}, so nothing is withdrawn; {known}")
+            known = ", ".join(opened.writer_watermarks(name)) or "nobody"
+            raise LogError(
+                f"{withdraw!r} does not vouch for {name!r}, so nothing is withdrawn; who does is {known}"
+            )
         opened.withdraw_watermarks(name, withdraw)
     rows = describe_newest(opened.writer_watermarks(name))
     if json:

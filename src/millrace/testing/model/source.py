@@ -92,11 +92,12 @@ class ModelPartition:
         moves, the partition is not idle.
         """
         upstream = self.upstream_watermark
-        if isinstance(self.read.watermark, Upstream) and (upstream or -math.inf) > self.furthest_watermark:
+        if not isinstance(self.read.watermark, Upstream) or upstream is None:
+            return
+        if upstream > self.furthest_watermark:
             if self.is_idle:
                 self.floor = watermark
-            self.furthest_watermark = -math.inf if upstream is None else upstream
-            self.is_idle, self.last_active = False, now
+            self.furthest_watermark, self.is_idle, self.last_active = upstream, False, now
 
 
 def source_row(event: SourceEvent) -> Row:
