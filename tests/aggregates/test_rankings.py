@@ -221,3 +221,43 @@ def test_a_wrong_ranking_is_refused_in_one_line(call: Any, message: str) -> None
         call()
     assert "\n" not in str(caught.value)
     assert "_ranked" not in str(caught.value)
+
+
+UNWINDOWED: list[tuple[str, Any]] = [
+    ("ranked", lambda rows: rows.group_by("k").top(2, "v", by="x", explode=True)),
+    (
+        "ranked panes",
+        lambda rows: (
+            rows.group_by(odd=pl.col("v") % 2)
+            .aggregate(n=aggregates.count(where="b"), t=aggregates.sum(pl.col("v") * 2, distinct=True))
+            .top(1, by=["n", "t"], descending=[True, False], explode=True)
+        ),
+    ),
+    (
+        "leaders",
+        lambda rows: (
+            rows.group_by("k")
+            .top(2, "v", by="x", explode=True)
+            .group_by("v")
+            .count(where=pl.col("rank") == 1)
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("ranked", [made for _, made in UNWINDOWED], ids=[name for name, _ in UNWINDOWED])
+def test_rankings_without_a_window_are_corrected_with_every_row_as_the_model_says(ranked: Any) -> None:
+    held: list[Counter[Any]] = []
+    for on in ("model", "engine"):
+        script = Script(mr.Job("one", write(ranked(mr.read(A)), "analytics.one")), on=on)
+        total: Counter[Any] = Counter()
+        for at in range(12):
+            script.events(reading(at, k="ab"[at % 2], v=at // 2 % 3, x=at * 7 % 5, b=at % 3 > 0))
+            for row in script.panes():
+                columns = [
+                    value for name, value in row.items() if name in ("k", "v", "n", "t", "rank", "count")
+                ]
+                total[tuple(columns)] += 1 if row["op"] == "+" else -1
+        held.append(+total)
+    assert held[0] == held[1]
+    assert held[0]
