@@ -2,6 +2,7 @@
 
 from mutants.aggregates import AGGREGATES
 from mutants.cells import CELLS
+from mutants.frames import FRAMES
 from mutants.keyed import KEYED
 from mutants.machines import MACHINES
 from mutants.own import OWN
@@ -9,4 +10,4 @@ from mutants.patterns import PATTERNS
 from mutants.rows import ROWS
 from mutants.slices import SLICES
 
-MUTANTS = [*SLICES, *CELLS, *MACHINES, *PATTERNS, *ROWS, *KEYED, *OWN, *AGGREGATES]
+MUTANTS = [*SLICES, *CELLS, *MACHINES, *PATTERNS, *ROWS, *KEYED, *FRAMES, *OWN, *AGGREGATES]

@@ -76,6 +76,11 @@ AGGREGATES: tuple[tuple[str, ...], ...] = (
         "tests/graph/test_identities.py",
     ),
 )
+FRAMES: tuple[tuple[str, ...], ...] = (
+    ("tests/testing/test_transcripts.py", "-k", "test_our_transcripts_hold and engine and frames"),
+    tuple(f"tests/engine/operators/test_over_{part}.py" for part in ("rows", "range", "running", "lead")),
+    ("tests/engine/operators/test_over.py", "tests/engine/operators/test_over_corrections.py"),
+)
 WINDOWS: tuple[tuple[str, ...], ...] = (
     ("tests/testing/test_transcripts.py", "-k", "test_our_transcripts_hold and engine"),
     (
@@ -119,6 +124,8 @@ def noticed(mutant: Mutant, package: Path) -> str | None:
             phases = OWN
         elif mutant in MUTANTS_OF_AGGREGATES:
             phases = (*AGGREGATES, *WINDOWS)
+        elif "operators/over" in mutant.file:
+            phases = FRAMES
         elif about_keys:
             phases = KEYED
         else:
