@@ -49,6 +49,14 @@ def test_only_the_rows_that_differ_are_taken_back(on: On) -> None:
 
 
 @ON
+def test_a_row_at_the_watermark_is_on_time_and_one_before_it_late(on: On) -> None:
+    shown = Shown(read().over(n=aggregates.count(), lateness=10), "timing", on=on)
+    assert shown.after(reading(19, 1.0), watermark=20) == [(19, "on_time")]
+    assert shown.after(reading(20, 2.0), watermark=21) == [(20, "on_time")]
+    assert shown.after(reading(20, 3.0), watermark=22) == [(20, "late")]
+
+
+@ON
 def test_a_row_later_than_the_lateness_is_refused(on: On) -> None:
     shown = Shown(read().over(n=frames.row_number(), lateness=10), "op", "n", on=on)
     shown.after(reading(20, 1.0), watermark=30)
