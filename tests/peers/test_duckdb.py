@@ -306,6 +306,47 @@ def interval_joins(chance: random.Random, flow: Flow) -> Case:
     return Case(made, query, (*columns, "event_time"))
 
 
+def regular_joins(chance: random.Random, flow: Flow) -> Case:
+    """All rows by key alone, or those that are near each other."""
+    keys, theirs = chance.choice(KEYS)
+    how = chance.choice([*HOWS, "semi", "anti"])
+    ttl = chance.choice([None, chance.randint(1, 12) * flow.unit + flow.disorder])
+    left, table = rows_of(chance, flow)
+    right = mr.read(B, watermark=flow.watermark)
+    made = left.group_by(*keys).join(right.group_by(*theirs), how=how, ttl=ttl)
+    columns, expressions, meet = sides(keys, theirs)
+    if how in ("semi", "anti"):
+        columns = ROWS
+        expressions = tuple(f"l.{column}" for column in ROWS)
+    near = "" if ttl is None else f"AND abs(r.t - l.t) < {ttl}"
+    query = f"SELECT {', '.join(expressions)} FROM {table} l {how} JOIN b r ON {meet} {near}"
+    return Case(made, query, columns)
+
+
+def totals(chance: random.Random, flow: Flow) -> Case:
+    """Aggregations without a window: of rows, of each other, joined, beside a value of all rows."""
+    (left, table), right = rows_of(chance, flow), mr.read(B, watermark=flow.watermark)
+    counts = left.group_by("k").aggregate(n=aggregates.count(), most=aggregates.max("v"))
+    of_keys = f"(SELECT k, count(*) AS n, max(v) AS most FROM {table} GROUP BY k)"
+    match chance.choice(["by key", "of totals", "joined", "beside"]):
+        case "by key":
+            return Case(counts, f"SELECT * FROM {of_keys}", ("k", "n", "most"), ("k",))
+        case "of totals":
+            made = counts.group_by("n").aggregate(keys=aggregates.count(), most=aggregates.max("most"))
+            query = f"SELECT n, count(*), max(most) FROM {of_keys} GROUP BY n"
+            return Case(made, query, ("n", "keys", "most"), ("n",))
+        case "joined":
+            sums = right.group_by("k").sum("v", name="s").group_by("k")
+            query = (
+                f"SELECT coalesce(l.k, r.k), n, most, s FROM {of_keys} l "
+                "FULL JOIN (SELECT k, sum(v) AS s FROM b GROUP BY k) r ON l.k = r.k"
+            )
+            return Case(counts.group_by("k").join(sums, how="full"), query, ("k", "n", "most", "s"))
+    made = left.select("k", "v").join_scalar(right.count(name="n"))
+    query = f"SELECT k, v, (SELECT CASE WHEN count(*) > 0 THEN count(*) END FROM b) FROM {table}"
+    return Case(made, query, ("k", "v", "n"))
+
+
 def table_joins(chance: random.Random, flow: Flow) -> Case:
     key = chance.choice("kgb")
     how = chance.choice(HOWS[:2])
@@ -375,6 +416,8 @@ KINDS_OF_CASES = (
     window_joins,
     pane_joins,
     interval_joins,
+    regular_joins,
+    totals,
     table_joins,
     deduplications,
     framed,
