@@ -184,6 +184,18 @@ NODES: dict[str, tuple[Callable[[], Stream], dict[str, Any]]] = {
             "upper": 5000,
         },
     ),
+    "regular join": (
+        lambda: (
+            rides().select("who", "cell").group_by("who").join(rides().group_by("who"), how="semi", ttl="5s")
+        ),
+        {
+            "kind": "regular_join",
+            "keys": ["who"],
+            "how": "semi",
+            "columns": [["cell"], ["cell", "speed", "name", "pattern"]],
+            "ttl": 5000,
+        },
+    ),
     "table join": (
         lambda: rides().select("who", "cell").group_by("who").join(mr.table(RIDES)),
         {
@@ -357,6 +369,7 @@ KINDS = {
     "deduplicate",
     "process",
     "interval_join",
+    "regular_join",
     "table_join",
     "over",
 }

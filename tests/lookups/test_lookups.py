@@ -190,13 +190,13 @@ def test_lookups_that_cannot_work_are_refused() -> None:
 def test_a_lookup_between_aggregations_is_refused() -> None:
     def find(stop: str) -> Stop | None: ...
 
-    panes = mr.read(CALLS).window(windows.fixed("1m")).group_by("vehicle").latest("stop")
+    panes = mr.read(CALLS).window(windows.fixed("1m"), lateness="1m").group_by("vehicle").latest("stop")
     panes.lookup(find, "stop")
     with pytest.raises(DefinitionError, match="ask before the first aggregation, or after the last"):
         panes.lookup(find, "stop").group_by("cell")
     retracting = (
         mr.read(CALLS)
-        .window(windows.fixed("1m"), accumulation="retracting")
+        .window(windows.fixed("1m"), lateness="1m", accumulation="retracting")
         .group_by("vehicle")
         .latest("stop")
     )

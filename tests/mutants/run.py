@@ -54,6 +54,7 @@ KEYED: tuple[tuple[str, ...], ...] = (
     (
         "tests/test_random_processors.py",
         "tests/engine/operators/test_interval_join.py",
+        "tests/engine/operators/test_regular_join.py",
         "tests/engine/operators/test_table_join.py",
         "tests/graph/build/test_join.py",
     ),

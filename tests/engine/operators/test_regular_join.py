@@ -363,3 +363,9 @@ def test_explain_says_what_is_kept() -> None:
     assert "a row is refused 1h behind the watermark; rows are kept for 2h" in str(bought("inner", "1h"))
     assert "gives     a changelog" in str(bought("inner", "1h"))
     assert "rows are kept for 3h" in str(bought("anti", "1h"))
+
+
+def test_a_lookup_of_rows_that_are_taken_back_is_refused() -> None:
+    joined = rows_of(ORDERS).group_by("user").join(rows_of(PAYMENTS).group_by("payer"))
+    with pytest.raises(DefinitionError, match=r"of rows that are taken back.*or say .final\(\)"):
+        joined.lookup(lambda user: {"city": user}, "user", schema={"city": pl.String})

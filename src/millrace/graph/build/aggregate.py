@@ -224,11 +224,20 @@ def check_lookup_last(source: graph.Node) -> None:
 def check_lookup_once(source: graph.Node, windowing: graph.Windowing | None) -> None:
     """Refuses to ask of panes that leave the job and are taken back later."""
     lookup = _find_pane_lookup(source)
-    if lookup is not None and windowing is not None and windowing.accumulation != "accumulating":
+    if lookup is None:
+        return
+    if windowing is not None and windowing.accumulation != "accumulating":
         raise DefinitionError(
             f"{lookup.text} of panes that are taken back: the answer may have changed by then; use "
             "accumulation='accumulating', or ask before the aggregation"
         )
+    for edge in graph.edges(graph.Union((source,), source.schema)):
+        origin = edge.origin
+        if isinstance(origin, graph.Operation) and not (edge.is_append_only or edge.has_panes):
+            raise DefinitionError(
+                f"{lookup.text} of rows that are taken back: the answer may have changed by then; ask before "
+                f"{origin.describe().title}, or say .final() behind it"
+            )
 
 
 def _find_pane_lookup(node: graph.Node) -> graph.Lookup | None:
