@@ -311,13 +311,11 @@ def regular_joins(chance: random.Random, flow: Flow) -> Case:
     keys, theirs = chance.choice(KEYS)
     how = chance.choice([*HOWS, "semi", "anti"])
     ttl = chance.choice([None, chance.randint(1, 12) * flow.unit + flow.disorder])
-    left, table = rows_of(chance, flow)
-    right = mr.read(B, watermark=flow.watermark)
+    (left, table), right = rows_of(chance, flow), mr.read(B, watermark=flow.watermark)
     made = left.group_by(*keys).join(right.group_by(*theirs), how=how, ttl=ttl)
     columns, expressions, meet = sides(keys, theirs)
     if how in ("semi", "anti"):
-        columns = ROWS
-        expressions = tuple(f"l.{column}" for column in ROWS)
+        columns, expressions = ROWS, tuple(f"l.{column}" for column in ROWS)
     near = "" if ttl is None else f"AND abs(r.t - l.t) < {ttl}"
     query = f"SELECT {', '.join(expressions)} FROM {table} l {how} JOIN b r ON {meet} {near}"
     return Case(made, query, columns)
