@@ -186,5 +186,11 @@ def test_numbers_that_cannot_be_are_refused(record: WriterWatermark) -> None:
         record.check()
 
 
+def test_a_writer_whose_watermark_does_not_hold_yet_is_waited_for() -> None:
+    history = {"a": [WriterWatermark("t", "a", 5, [0])], "b": [WriterWatermark("t", "b", 7, [3])]}
+    assert watermarks_at(history, {0: 2}) == {}
+    assert watermarks_at(history, {0: 3}) == {0: 5}
+
+
 def test_a_partition_that_a_record_does_not_name_has_no_watermark() -> None:
     assert watermarks_at({"w": [WriterWatermark("t", "w", 5, [0])]}, {0: 0, 1: 0}) == {0: 5}

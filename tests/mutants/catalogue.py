@@ -2,6 +2,7 @@
 
 from mutants.aggregates import AGGREGATES
 from mutants.cells import CELLS
+from mutants.chained import CHAINED
 from mutants.frames import FRAMES
 from mutants.keyed import KEYED
 from mutants.machines import MACHINES
@@ -10,4 +11,4 @@ from mutants.patterns import PATTERNS
 from mutants.rows import ROWS
 from mutants.slices import SLICES
 
-MUTANTS = [*SLICES, *CELLS, *MACHINES, *PATTERNS, *ROWS, *KEYED, *FRAMES, *OWN, *AGGREGATES]
+MUTANTS = [*SLICES, *CELLS, *MACHINES, *PATTERNS, *ROWS, *KEYED, *FRAMES, *OWN, *AGGREGATES, *CHAINED]

@@ -27,6 +27,7 @@ import yaml  # noqa: F401
 
 from mutants.aggregates import AGGREGATES as MUTANTS_OF_AGGREGATES
 from mutants.catalogue import MUTANTS
+from mutants.chained import CHAINED as MUTANTS_OF_CHAINED
 from mutants.mutant import Mutant
 from mutants.own import OWN as MUTANTS_OF_OWN
 
@@ -69,6 +70,18 @@ OWN: tuple[tuple[str, ...], ...] = (
     ("tests/testing/test_transcripts.py", "-k", "test_our_transcripts_hold and (evictors or own)"),
 )
 """Of triggers of a user's own, evictors and parallelism."""
+CHAINED: tuple[tuple[str, ...], ...] = (
+    (
+        "tests/runners/test_upstream.py",
+        "tests/log/test_writer_watermarks.py",
+        "tests/engine/test_output_watermarks.py",
+        "tests/runners/test_chained_jobs.py",
+        "-m",
+        "not kafka and not slow",
+    ),
+    ("tests/test_upstream_against_model.py",),
+)
+"""Of how far runs vouch for topics."""
 AGGREGATES: tuple[tuple[str, ...], ...] = (
     (
         "tests/aggregates/test_arguments.py",
@@ -123,6 +136,8 @@ def noticed(mutant: Mutant, package: Path) -> str | None:
         )
         if mutant in MUTANTS_OF_OWN:
             phases = OWN
+        elif mutant in MUTANTS_OF_CHAINED:
+            phases = CHAINED
         elif mutant in MUTANTS_OF_AGGREGATES:
             phases = (*AGGREGATES, *WINDOWS)
         elif "operators/over" in mutant.file:
