@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 import millrace as mr
@@ -16,6 +16,7 @@ from millrace.durations import END_OF_STREAM
 from millrace.engine.output_watermarks import OutputWatermarks
 from millrace.engine.sink import Results
 from millrace.engine.source import PartitionBatch
+from millrace.errors import DefinitionError
 from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import OnEngine, decode_events
 from pattern_strategies import pattern_jobs
@@ -67,7 +68,10 @@ def chains(draw: st.DrawFn) -> Given:
 
 
 def check(data: st.DataObject, strategy: st.SearchStrategy[Given]) -> None:
-    jobs = data.draw(strategy.filter(lambda jobs: not reads_straight(jobs)))
+    try:
+        jobs = data.draw(strategy.filter(lambda jobs: not reads_straight(jobs)))
+    except DefinitionError:  # not every operator may follow every changelog
+        reject()
     engine = Vouching(jobs, data.draw(st.sampled_from([1, 2])))
     for batch in data.draw(batches(jobs, most=20)):
         engine.hold(batch)

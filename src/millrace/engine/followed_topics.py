@@ -63,8 +63,9 @@ def find_obstacle(route: Route) -> str | None:
         return "it writes late rows, which have no watermark"
     if any(_sets_time(step) for step in edge.steps):
         return "a step before write() sets event_time"
-    if not edge.is_append_only and not isinstance(origin, graph.Aggregation):
-        return "its results may be corrected at any time; say .final() before write()"
+    has_windows = isinstance(origin, graph.Aggregation) and origin.is_bounded
+    if not (edge.is_append_only or has_windows):
+        return "its results may be corrected at any time"
     if isinstance(origin, graph.Aggregation):
         if origin.windowing.is_ordered:
             return "windows that rows cut are shown when a later row comes or the stream ends"
