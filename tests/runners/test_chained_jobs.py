@@ -128,6 +128,20 @@ def test_a_job_that_guessed_before_may_follow_from_now_on(log: Log, tmp_path: Pa
     assert late_rows(log, "alerts") == 0
 
 
+def test_a_watermark_alone_brings_a_batch(log: Log, tmp_path: Path) -> None:
+    log.ensure(TOTALS)
+    row = {"sensor": ["s1", "s2"], "value": [200, 200], "event_time": [35_000, 35_000]}
+    written = encode(TOTALS, pl.DataFrame(row).with_columns(ingestion_time="event_time"))
+    batch = OutgoingRecords(written.values, written.keys, partitions=np.array([0, 1], np.int32))
+    writer = log.writer("w")
+    writer.commit(0, {TOTALS.name: batch}, watermarks={TOTALS.name: 40_000})
+    run(log.url, str(tmp_path), "alerts")
+    assert shown_alerts(log) == []
+    writer.commit(1, {}, watermarks={TOTALS.name: 70_000})
+    run(log.url, str(tmp_path), "alerts")
+    assert sorted(shown_alerts(log)) == [("s1", 60_000, 1), ("s2", 60_000, 1)]
+
+
 def test_a_chain_of_three(log: Log, tmp_path: Path) -> None:
     """What follows alerts goes by their watermark."""
     feed(log, 0, 400)
