@@ -74,6 +74,7 @@ LATENCY_COLUMNS = (
     "above_floor_p99_ms",
     "load",
 )
+NEXMARK_COLUMNS = ("name", "events", "results", "events_per_s", "cpu_us_per_event", "rss_mb", "load")
 SUSTAINED_COLUMNS = (
     "jobs",
     "scale",
@@ -147,6 +148,30 @@ def kafka(
     runners = [runner] if runner else ["spark", "spark-4-slots"]
     results = bench(rows or [400_000, 100_000], batches=batches, runners=runners)
     _print_results(ENGINE_COLUMNS, map(asdict, results), json=json)
+
+
+@app.command(
+    epilog=format_examples(
+        "millrace bench nexmark", "millrace bench nexmark --only q5 --events 200000 --json"
+    )
+)
+def nexmark(
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="QUERY", help="Only this query, such as q5; may be repeated."),
+    ] = None,
+    events: Annotated[
+        int, typer.Option(min=1_000, metavar="N", help="The number of events; 46 of 50 are bids.")
+    ] = 1_000_000,
+    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Events per batch.")] = 100_000,
+    json: Json = False,
+) -> None:
+    """Measure the queries of Nexmark on the local runner, from log to log, each over all events."""
+    _require_checkout()
+    from bench.nexmark import bench
+
+    results = bench(only or [], events=events, rows_per_batch=rows)
+    _print_results(NEXMARK_COLUMNS, map(asdict, results), json=json)
 
 
 @app.command(
