@@ -127,7 +127,6 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
             lambda: counts().filter(pl.col("timing") == "late").group_by("cell").sum("count"),
             "move it after the last aggregation",
         ),
-        (lambda: mr.read(POSITIONS).group_by("cell").count(), "say .window(...) first"),
         (lambda: positions().group_by("cell").aggregate(), "at least one aggregate"),
         (
             lambda: positions().group_by("cell").sum("vehicle"),

@@ -221,7 +221,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
     orders, payments = mr.read(ORDERS), mr.read(PAYMENTS)
     windowed = orders.window(windows.fixed(10))
     with pytest.raises(DefinitionError, match="would wait for ever for partners"):
-        orders.group_by("user").join(payments.group_by("payer"))
+        orders.group_by("user").cogroup(payments.group_by("payer"))
     with pytest.raises(DefinitionError, match=r"one side lies in fixed.*window both alike"):
         windowed.group_by("user").join(payments.window(windows.fixed(20)).group_by("payer"))
     with pytest.raises(DefinitionError, match="'user' is String and 'amount' is Int64"):

@@ -276,8 +276,7 @@ def make_pairing(
 def _common_windowing(left: JoinSide, right: JoinSide, call: str) -> graph.Windowing:
     if left.windowing is None:
         raise DefinitionError(
-            f"{call} without a window would wait for ever for partners; say .window(...) first, or "
-            f"{call}(..., within=...)"
+            f"{call} without a window would wait for ever for partners; say .window(...) first"
         )
     if right.windowing is not None and right.windowing != left.windowing:
         raise DefinitionError(
