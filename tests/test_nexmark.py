@@ -4,6 +4,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import polars as pl
 import pytest
 
 import millrace as mr
+from bench.nexmark import fill_log
 from examples.nexmark.events import (
     AUCTIONS,
     BIDS,
@@ -23,6 +25,10 @@ from examples.nexmark.events import (
     side_input,
 )
 from examples.nexmark.queries import JOBS, NEWEST
+from millrace.config import Settings
+from millrace.log import Log, open_log
+from millrace.log.codecs.codec import decode
+from millrace.runners.local import run_local
 from millrace.runners.replay import BATCH_ROWS, replay_all
 from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import OnEngine, reads
@@ -110,6 +116,15 @@ def stream(job: mr.Job, frames: Mapping[str, pl.DataFrame], chance: random.Rando
     return written
 
 
+def read(log: Log, topic: mr.Topic) -> list[dict[str, Any]]:
+    """All that a topic holds, in the order of its partitions."""
+    parts = [
+        decode(topic, partition, log.read(topic.name, partition, 0, end), panes=True).rows.sort("_off")
+        for partition, end in log.end_offsets(topic.name).items()
+    ]
+    return pl.concat(parts).with_columns(pl.col("op").fill_null("+")).to_dicts()
+
+
 def test_every_query_is_asked_of_both() -> None:
     assert list(JOBS) == list(SQL) == [f"q{n}" for n in range(24)]
     assert {job.outputs[0].topic.name for job in JOBS.values()} == {f"nexmark.{name}" for name in JOBS}
@@ -136,6 +151,22 @@ def test_a_stream_with_restarts_comes_to_the_same(
     frames = thinned(name, frames)
     columns, wanted = ask(duck, name, frames)
     assert hold(name, stream(JOBS[name], frames, random.Random(name)), columns) == wanted
+
+
+@pytest.mark.slow
+def test_all_run_together_over_a_log_to_its_end(
+    tmp_path: Path, frames: dict[str, pl.DataFrame], duck: duckdb.DuckDBPyConnection
+) -> None:
+    settings = Settings().with_options(
+        log_url=f"embedded:{tmp_path}/log", state_dir=tmp_path / "state", run_max_events_per_batch=700
+    )
+    fill_log(settings, frames)
+    jobs = [job for job in JOBS.values() if job.name not in BY_CLOCK]
+    run_local(jobs, settings=settings, until_end=True)
+    with closing(open_log(settings.log.url)) as log:
+        for job in jobs:
+            columns, wanted = ask(duck, job.name, frames)
+            assert hold(job.name, read(log, job.outputs[0].topic), columns) == wanted, job.name
 
 
 @pytest.mark.long

@@ -59,7 +59,7 @@ q4 = mr.Job(
     .max("price", name="highest")
     .group_by("category")
     .mean("highest", name="average")
-    .write("nexmark.q4"),
+    .write(mr.Topic("nexmark.q4", key="category")),
 )
 
 # q5, hot items: the auctions with most bids of the last ten seconds, every two seconds.
@@ -193,14 +193,16 @@ bidders_and_auctions = {
 }
 
 # q15, statistics of a day: bids, bidders and auctions, by price.
-q15 = mr.Job("q15", bids.group_by(day=day).aggregate(**bidders_and_auctions).write("nexmark.q15"))
+q15 = mr.Job(
+    "q15", bids.group_by(day=day).aggregate(**bidders_and_auctions).write(mr.Topic("nexmark.q15", key="day"))
+)
 
 # q16, the same by channel, with the last minute in which there was a bid.
 q16 = mr.Job(
     "q16",
     bids.group_by("channel", day=day)
     .aggregate(minute=aggregates.max(minute), **bidders_and_auctions)
-    .write("nexmark.q16"),
+    .write(mr.Topic("nexmark.q16", key="channel")),
 )
 
 # q17, statistics of an auction by day.
@@ -214,7 +216,7 @@ q17 = mr.Job(
         avg_price=aggregates.mean("price"),
         sum_price=aggregates.sum("price"),
     )
-    .write("nexmark.q17"),
+    .write(mr.Topic("nexmark.q17", key="auction")),
 )
 
 # q18, last bid: the newest bid of each bidder on each auction; of equally new ones the highest, where the
@@ -280,6 +282,6 @@ NEWEST = {
     "q16": ("channel", "day"),
     "q17": ("auction", "day"),
 }
-"""Queries of which the newest row of each of these keys holds. Of the others every row holds that is not
-withdrawn.
+"""Queries of which the newest row of each of these keys holds; their topics have a key, so that rows of a key
+keep their order. Of the others every row holds that is not withdrawn.
 """
