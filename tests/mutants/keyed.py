@@ -26,7 +26,7 @@ KEYED = [
     Mutant("engine/operators/deduplicate.py", "0 if self.node.is_immediate else self.node.within\n        columns", "0\n        columns", "earlier rows are looked for only at the time of the new ones"),
     Mutant("engine/operators/regular_join.py", "pairs.filter(distance < self.node.ttl)", "pairs.filter(distance <= self.node.ttl)", "rows that are the ttl apart are partners"),
     Mutant("engine/operators/regular_join.py", "pl.col(ROW_TIME) + (self.node.ttl - 1)", "pl.col(ROW_TIME) + self.node.ttl", "a row that is the ttl later counts as a partner"),
-    Mutant("engine/operators/regular_join.py", "self._pair_sides(_side(old, LEFT), _side(new, RIGHT)),", "self._pair_sides(_side(old, LEFT), _side(new, RIGHT).clear()),", "a kept row of the left does not meet a new one"),
+    Mutant("engine/operators/regular_join.py", "self._pair_sides(_side(old, LEFT), _side(new, RIGHT))", "self._pair_sides(_side(old, LEFT), _side(new, RIGHT).clear())", "a regular join does not put a kept row of the left beside a new one"),
     Mutant("engine/operators/regular_join.py", "(pl.col(WEIGHT) * pl.col(PARTNERS)).alias(WEIGHT)", "pl.col(WEIGHT)", "equal rows of the right make one pair"),
     Mutant("engine/operators/regular_join.py", "is_shown, was_shown = ~is_shown, ~was_shown", "is_shown, was_shown = is_shown, was_shown", "a semi join shows rows without a partner"),
     Mutant("engine/operators/regular_join.py", "lateness.is_forgotten(ttl)", "lateness.is_behind()", "a row behind the watermark is refused at once"),

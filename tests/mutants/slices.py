@@ -175,9 +175,9 @@ SLICES = [
     Mutant("engine/operators/chained.py", "return min(known) if old_watermark is None else max(old_watermark, min(known))", "return max(known) if old_watermark is None else max(old_watermark, max(known))", "the fastest of the operators before decides"),
     Mutant("engine/operators/chained.py", "if len(known) < len(upstream):", "if not known:", "an operator before that has no watermark yet does not count"),
     Mutant("engine/operators/chained.py", "partials.filter(pl.col(PARTIAL_ROWS) > 0)", "partials", "groups of which nothing is left are shown"),
-    Mutant("engine/operators/chained.py", 'if timing == "early" and not node.same_window:', "if False:", "another windowing shows panes early"),
+    Mutant("engine/operators/chained.py", 'if timing == "early" and not (node.same_window or is_unwindowed):', "if False:", "another windowing shows panes early"),
     Mutant("engine/operators/partials.py", "type(aggregate) is Count and aggregate.column is None", "type(aggregate) is Count", "values that are null are counted where panes are"),
-    Mutant("engine/operators/chained.py", 'return before if timing == "on_time" else', 'return before if timing == "late" else', "on time only touched groups are shown"),
+    Mutant("engine/operators/chained.py", 'if timing == "on_time" and not is_unwindowed:', 'if timing == "late" and not is_unwindowed:', "on time only touched groups are shown"),
     Mutant("engine/operators/chained.py", 'expire(operator_id, "rows", watermark - horizon)', 'expire(operator_id, "rows", watermark)', "rows of later aggregations are forgotten when their window is complete"),
     Mutant("engine/operators/chained.py", 'ordered = ["event_time"] if self.shape.partials.is_ordered else []', "ordered: list[str] = []", "which value is the latest is forgotten"),
     # state

@@ -1,4 +1,4 @@
-"""Every operator may follow every other on Spark, too: all pairs, fused into a few queries."""
+"""Every operator may follow every other on Spark, too: many chains, fused into a query."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import pytest
 
 from chain_links import CHANGELOGS, ROWS
 from millrace.runners.spark.scripts import SparkScript
+from millrace.stream import Stream
 from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import OnEngine
 from strategies import READINGS, Batch, Given
-from test_chains import given_chains, pairs
+from test_chains import chain, given_chains, pairs
 from test_engine_against_model import differences, refused, shown
 
 pytestmark = pytest.mark.spark
 
 UNIT = 1_000
 SECONDS = [*ROWS, *CHANGELOGS]
-QUERIES = 3
 
 
 def some_batches(jobs: Given, seed: int) -> list[Batch]:
@@ -46,16 +46,13 @@ def some_batches(jobs: Given, seed: int) -> list[Batch]:
     return [*made, Batch((), now, end=True)]
 
 
-@pytest.mark.parametrize("part", range(QUERIES))
-def test_every_operator_may_follow_every_other_on_spark(part: int) -> None:
-    chains = {
-        name: stream for second in SECONDS[part::QUERIES] for name, stream in pairs(UNIT, second).items()
-    }
+def hold_on_spark(chains: dict[str, Stream], seed: int) -> None:
+    """Chains as one query on Spark, held to the engine batch by batch."""
     jobs = given_chains(UNIT, chains, 2)
     spark = SparkScript(jobs.jobs, jobs.partitions)
     engine = OnEngine(jobs.jobs, jobs.partitions, slots=4)
     written = 0
-    for batch in some_batches(jobs, part):
+    for batch in some_batches(jobs, seed):
         if batch.restart:
             spark.restart()
             engine.restart()
@@ -66,3 +63,19 @@ def test_every_operator_may_follow_every_other_on_spark(part: int) -> None:
         written += sum(map(len, expected.written.values()))
     spark.close()
     assert written > 10 * len(chains)
+
+
+def test_every_operator_follows_some_other_on_spark() -> None:
+    """Each link stands once before and once behind another."""
+    names = sorted(ROWS)
+    chains = {
+        f"{first}-{second}": chain(UNIT, ROWS[first], ROWS[second])
+        for first, second in zip(names, [*names[7:], *names[:7]], strict=True)
+    }
+    hold_on_spark(chains, 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("second", SECONDS)
+def test_every_operator_may_follow_every_other_on_spark(second: str) -> None:
+    hold_on_spark(pairs(UNIT, second), SECONDS.index(second))
