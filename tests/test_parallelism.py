@@ -20,7 +20,7 @@ from millrace.engine import fingerprints
 from millrace.engine.plan import Plan
 from millrace.engine.routing import partition_by_slot
 from millrace.errors import DefinitionError
-from millrace.graph.explain import Layout, explain
+from millrace.graph.explain import SlotLayout, explain
 from millrace.runners.state.evolution import StateChanges, evolve
 from millrace.runners.state.folder import Identity
 from millrace.stream import Job, Output
@@ -155,7 +155,7 @@ def test_it_stays_with_its_operation_through_names_and_later_steps() -> None:
 
 def test_explain_says_how_many_slots_and_tasks_there_are() -> None:
     assert "stage 1  job/aggregation-1 by word in at most 3 slots\n" in str(counting(3))
-    text = explain([counting(3)], Layout(slots=8, tasks=4, readers=2))
+    text = explain([counting(3)], SlotLayout(slots=8, tasks=4, readers=2))
     assert text.endswith(
         "stages\n"
         "  source   words\n"
@@ -164,7 +164,7 @@ def test_explain_says_how_many_slots_and_tasks_there_are() -> None:
         "           8 slots in 4 tasks\n"
         "  sink     counts"
     )
-    assert "in 1 slot\n           1 slot in 1 task" in explain([counting(3)], Layout(1, 1, 1))
+    assert "in 1 slot\n           1 slot in 1 task" in explain([counting(3)], SlotLayout(1, 1, 1))
 
 
 @pytest.mark.parametrize(

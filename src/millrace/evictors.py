@@ -42,7 +42,7 @@ class Evictor(ABC):
 
 
 @dataclass(frozen=True)
-class Last(Evictor):
+class LastEvictor(Evictor):
     """The last rows in order."""
 
     rows: int
@@ -64,7 +64,7 @@ class Within(Evictor):
 
 
 @dataclass(frozen=True)
-class Delta(Evictor):
+class DeltaEvictor(Evictor):
     """The rows whose column is near that of the newest."""
 
     column: str
@@ -113,9 +113,9 @@ class Custom(Evictor):
         return f"custom({self.name})"
 
 
-def last(n: int) -> Last:
+def last(n: int) -> LastEvictor:
     """The last `n` rows in order of event time, topic, partition, offset."""
-    return Last(durations.check_whole(n, name="n", minimum=1))
+    return LastEvictor(durations.check_whole(n, name="n", minimum=1))
 
 
 def within(span: Duration) -> Within:
@@ -123,7 +123,7 @@ def within(span: Duration) -> Within:
     return Within(durations.parse_positive(span, name="span"))
 
 
-def delta(column: str, threshold: float) -> Delta:
+def delta(column: str, threshold: float) -> DeltaEvictor:
     """The rows whose `column` differs by at most `threshold` from that of the newest row that has a value.
     Rows without a value are kept.
     """
@@ -131,7 +131,7 @@ def delta(column: str, threshold: float) -> Delta:
         raise DefinitionError(f"delta({column!r}) names no column; use its name, such as 'speed'")
     if not is_difference(threshold):
         raise DefinitionError(f"threshold={threshold!r} is not a difference; use a number from 0 on")
-    return Delta(column, threshold)
+    return DeltaEvictor(column, threshold)
 
 
 def custom(fn: KeepRows) -> Custom:

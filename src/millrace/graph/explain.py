@@ -13,7 +13,7 @@ _WIDTH = 100
 """Expressions longer than this are shortened."""
 
 
-class Layout(NamedTuple):
+class SlotLayout(NamedTuple):
     """How a run divides its work."""
 
     slots: int
@@ -24,7 +24,7 @@ class Layout(NamedTuple):
     """How many tasks read partitions, if there are so many."""
 
 
-def explain(jobs: Sequence[Job], layout: Layout | None = None) -> str:
+def explain(jobs: Sequence[Job], layout: SlotLayout | None = None) -> str:
     """The graph of each job, then the stages of all of them together, and how a run would divide them."""
     return "\n\n".join([*map(_explain_job, jobs), _explain_stages(jobs, layout)])
 
@@ -54,7 +54,7 @@ def _explain_step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
     return f"{title} {ids[node]}" if isinstance(node, graph.Operation) else title
 
 
-def _explain_stages(jobs: Sequence[Job], layout: Layout | None) -> str:
+def _explain_stages(jobs: Sequence[Job], layout: SlotLayout | None) -> str:
     reads: dict[str, int] = {}
     writes: dict[str, None] = {}
     stages: dict[int, list[str]] = defaultdict(list)
@@ -82,7 +82,7 @@ def _explain_stages(jobs: Sequence[Job], layout: Layout | None) -> str:
     return "\n".join([*lines, f"  sink     {', '.join(writes)}"])
 
 
-def _explain_slots(operator: graph.Operation, layout: Layout | None) -> str:
+def _explain_slots(operator: graph.Operation, layout: SlotLayout | None) -> str:
     """In how many slots its keys are, where it does not use all of them."""
     if operator.parallelism is None:
         return ""

@@ -101,11 +101,11 @@ def _identify_part(trigger: Trigger | None) -> Identity | None:
 def identify_evictor(evictor: Evictor) -> Identity:
     """Which rows of a window count."""
     match evictor:
-        case e.Last(rows=rows):
+        case e.LastEvictor(rows=rows):
             return {"kind": "last", "rows": rows}
         case e.Within(span=span):
             return {"kind": "within", "span": span}
-        case e.Delta(column=column, threshold=threshold):
+        case e.DeltaEvictor(column=column, threshold=threshold):
             return {"kind": "delta", "column": column, "threshold": threshold}
         case e.Custom(name=name):
             return {"kind": "custom", "function": name}

@@ -14,7 +14,7 @@ _STATUS_OFFSETS = 50
 
 
 @dataclass(frozen=True)
-class Lag:
+class ReaderLag:
     """How far a run is behind in one of the topics that it reads."""
 
     run: str
@@ -42,7 +42,7 @@ def partition_skew(sizes: Sequence[int]) -> float | None:
     return max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else None
 
 
-def read_lags(log: Log, run: str | None = None) -> list[Lag]:
+def read_lags(log: Log, run: str | None = None) -> list[ReaderLag]:
     """How far runs are behind now, or one of them; runs without a status of the last hour are left out."""
     result = []
     for name in log.list_topics():
@@ -53,7 +53,9 @@ def read_lags(log: Log, run: str | None = None) -> list[Lag]:
         for topic, reached in status.reached.items():
             try:
                 result.append(
-                    Lag(status_run, topic, max(0, sum(log.end_offsets(topic).values()) - reached), status.at)
+                    ReaderLag(
+                        status_run, topic, max(0, sum(log.end_offsets(topic).values()) - reached), status.at
+                    )
                 )
             except TopicMissing:
                 continue

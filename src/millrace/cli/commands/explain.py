@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from millrace.config import Settings
     from millrace.devtools.timeline.seen import Timeline
-    from millrace.graph.explain import Layout
+    from millrace.graph.explain import SlotLayout
     from millrace.stream import Job
 
 EXAMPLES = format_examples(
@@ -84,20 +84,20 @@ def explain(
     typer.echo(to_text(found, _plan_layout(found, settings)))
 
 
-def _plan_layout(jobs: "Sequence[Job]", settings: "Settings") -> "Layout":
+def _plan_layout(jobs: "Sequence[Job]", settings: "Settings") -> "SlotLayout":
     """How a run with these settings and a new state folder divides its work."""
     from millrace.graph import depth
-    from millrace.graph.explain import Layout
+    from millrace.graph.explain import SlotLayout
     from millrace.runners.slots import choose_local_slots, choose_spark_layout
 
     if settings.run.on == "local":
-        return Layout(choose_local_slots(settings), tasks=1, readers=1)
+        return SlotLayout(choose_local_slots(settings), tasks=1, readers=1)
     from millrace.runners.spark.session import count_cores
 
     stages = max((depth(node) for job in jobs for node in job.operator_ids), default=0)
     cores = count_cores(settings.spark)
     slots, partitions = choose_spark_layout(settings, None, cores=cores, depth=stages)
-    return Layout(slots, tasks=min(slots, partitions), readers=cores)
+    return SlotLayout(slots, tasks=min(slots, partitions), readers=cores)
 
 
 def _draw(specs: list[str], source: event_source.EventSource, svg: Path | None, **options: Any) -> None:

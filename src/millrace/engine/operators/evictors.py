@@ -22,7 +22,7 @@ import polars as pl
 
 from millrace.aggregates import ORDER
 from millrace.engine.operators.partials import Partials
-from millrace.evictors import Custom, Delta, Evictor, Last, Within
+from millrace.evictors import Custom, DeltaEvictor, Evictor, LastEvictor, Within
 from millrace.values.columns import (
     FIRST_OPEN_END,
     KEPT_ROWS,
@@ -93,7 +93,7 @@ class EvictedPartials(Partials):
         """Without the rows that no later pane can show."""
         row = pl.element().struct
         match self._evict:
-            case Last(rows=count):
+            case LastEvictor(rows=count):
                 in_order = pl.element().sort_by([row.field(c) for c in ORDER], maintain_order=True)
                 kept = pl.col(KEPT_ROWS).list.eval(in_order.tail(count))
             case Within(span=span):
@@ -121,9 +121,9 @@ class EvictedPartials(Partials):
     def _keep(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Of rows in order, window by window, those that count."""
         match self._evict:
-            case Last() | Within():  # no others are kept
+            case LastEvictor() | Within():  # no others are kept
                 return rows
-            case Delta(column=column, threshold=threshold):
+            case DeltaEvictor(column=column, threshold=threshold):
                 return rows.filter(_is_near(pl.col(column), rows.schema[column], threshold))
             case Custom() as custom:
                 return self._keep_by_user(custom, rows)

@@ -21,12 +21,12 @@ def keep_rows(node: graph.Aggregation, rows: Sequence[Change]) -> list[Change]:
     match evictor:
         case None:
             return ordered
-        case evictors.Last(rows=count):
+        case evictors.LastEvictor(rows=count):
             return ordered[-count:]
         case evictors.Within(span=span):
             newest = ordered[-1].row["event_time"]
             return [change for change in ordered if change.row["event_time"] > newest - span]
-        case evictors.Delta(column=column, threshold=threshold):
+        case evictors.DeltaEvictor(column=column, threshold=threshold):
             values = [change.row[column] for change in ordered]
             known = [value for value in values if has_value(value)]
             return [

@@ -31,7 +31,7 @@ class TranscriptJob:
         """Whether all values of events are numbers; otherwise they are kept as JSON."""
         is_about_numbers = (
             isinstance(self.transcript.inner_window, Delta | Punctuated)
-            or isinstance(self.transcript.evict, evictors.Delta)
+            or isinstance(self.transcript.evict, evictors.DeltaEvictor)
             or self.transcript.over is not None
         )
         return self.transcript.value.needs_numbers or is_about_numbers
