@@ -1,8 +1,8 @@
 """`millrace bench nexmark`: events per second of each query of Nexmark (`examples/nexmark/`).
 
 The same generated events lie in an embedded log, as protobuf. Each query reads its topics from the beginning
-to their end on the local runner, and writes its results to that log: what is measured is the whole run, the
-end of the stream included, without the time to open it.
+to their end on the local runner, one after the other in this process, and writes its results to that log.
+What is measured is the whole run, with its opening and the end of the stream.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ APPENDED_ROWS = 50_000
 
 @dataclass(frozen=True)
 class NexmarkFigures:
-    """The figures of a query: microseconds of CPU per event over all processes, memory at the end."""
+    """The figures of a query: microseconds of CPU per event over all processes."""
 
     name: str
     events: int
@@ -44,7 +44,6 @@ class NexmarkFigures:
     """What it writes, corrections included."""
     events_per_s: float
     cpu_us_per_event: float
-    rss_mb: float
     load: float
     """The load average of the last minute, this measurement included."""
 
@@ -94,6 +93,5 @@ def measure(job: Job, settings: Settings) -> NexmarkFigures:
         counts["written"],
         round(counts["read"] / seconds),
         round(cpu / counts["read"] * 1e6, 3),
-        round(machine.memory_mb(os.getpid())),
         round(os.getloadavg()[0], 1),
     )

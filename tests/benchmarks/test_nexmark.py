@@ -16,7 +16,7 @@ def test_queries_are_measured_over_what_they_read() -> None:
         assert figures.results > 0
         assert figures.events_per_s > 0
         assert figures.cpu_us_per_event > 0
-        assert figures.rss_mb > 10
+        assert figures.load >= 0
 
 
 def test_an_unknown_query_is_refused_with_those_there_are() -> None:

@@ -74,7 +74,7 @@ LATENCY_COLUMNS = (
     "above_floor_p99_ms",
     "load",
 )
-NEXMARK_COLUMNS = ("name", "events", "results", "events_per_s", "cpu_us_per_event", "rss_mb", "load")
+NEXMARK_COLUMNS = ("name", "events", "results", "events_per_s", "cpu_us_per_event", "load")
 SUSTAINED_COLUMNS = (
     "jobs",
     "scale",
