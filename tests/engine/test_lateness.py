@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import millrace as mr
-from millrace import testing, windows
+from millrace import testing, triggers, windows
 from millrace.engine import lateness
 from millrace.engine.lateness import judge_sessions
 from millrace.testing.model.source import SourceEvent
@@ -46,6 +46,19 @@ def test_rows_are_judged_by_the_watermark_as_it_stood_at_them_however_batches_ar
         fed = backend.feed(events[start : start + 4 // batches], 200_000)
         late += [row for refused in fed.late.values() for row in refused]
     assert [(row["offset"], row["reason"], row["missed"]) for row in late] == [(2, "late", 1)]
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_a_row_that_is_late_for_one_window_and_shut_out_of_another_is_late(on: testing.On) -> None:
+    rows = mr.read(READINGS, watermark=mr.watermarks.bounded(0))
+    windowed = rows.window(windows.sliding(10, every=5), trigger=triggers.after_count(1))
+    job = mr.Job("counts", windowed.group_by("key").count().write(COUNTS))
+    backend = testing.backend([job], {READINGS.name: 1}, on)
+    backend.feed([SourceEvent(READINGS.name, 0, 0, 7, 200, {"key": "a"})], 200)
+    backend.feed([SourceEvent(READINGS.name, 0, 1, 12, 200, {"key": "b"})], 200)
+    fed = backend.feed([SourceEvent(READINGS.name, 0, 2, 8, 200, {"key": "a"})], 200)
+    [late] = fed.late["counts"]
+    assert (late["reason"], late["missed"]) == ("late", 2)
 
 
 def rows(*times: tuple[int, int | None, bool]) -> pl.DataFrame:
