@@ -22,6 +22,7 @@ from millrace.stream import Job, Output, Stream
 from millrace.testing.model.source import SourceEvent
 from millrace.topics import Topic
 from millrace.watermarks import Watermark
+from millrace.windows import GlobalWindow
 from windowings import windowed, windowed_anyhow
 
 
@@ -235,6 +236,11 @@ def first_panes(
     return panes.union(other.group_by(*panes.node.keys).aggregate(**panes.node.aggregates))
 
 
+def is_bounded(stream: Stream) -> bool:
+    """Whether windows may be set anew: of one for all time no other could ever be complete."""
+    return stream.windowing is not None and not isinstance(stream.windowing.assigner, GlobalWindow)
+
+
 @st.composite
 def job_of(draw: st.DrawFn, name: str, unit: int, steady: bool, anyhow: bool) -> Job:
     """One to three chained aggregations, now and then windowed anew,
@@ -250,7 +256,7 @@ def job_of(draw: st.DrawFn, name: str, unit: int, steady: bool, anyhow: bool) ->
         if draw(st.booleans()):
             outputs.append(write(stream, f"analytics.{name}-{place}"))
         stream = draw(stateless(stream, kinds, place))
-        if not draw(st.integers(0, 3)):
+        if not draw(st.integers(0, 3)) and is_bounded(stream):
             stream = draw(windowed(stream, unit, steady))
         stream = draw(aggregated(stream, kinds, place, place == length - 1))
     if not steady:
