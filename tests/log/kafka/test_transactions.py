@@ -3,6 +3,7 @@
 import json
 import signal
 import uuid
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from millrace.log import OutgoingRecords
 from millrace.log.kafka import markers
 from millrace.log.kafka import url as place
 from millrace.log.kafka.log import KafkaLog
+from millrace.log.kafka.producer import count_undelivered
 
 pytestmark = pytest.mark.kafka
 
@@ -132,3 +134,17 @@ def test_a_refusal_of_brokers_is_reported_and_the_next_commit_succeeds(
         assert values(log, "t") == [b"fine"]
         with pytest.raises(LogError, match="a record is larger than Kafka takes"):
             log.append("t", OutgoingRecords(pa.array([b"x" * 2_000_000])))
+
+
+class FencedProducer:
+    """A producer whose client library loses the error of a flush, as it may when it is fenced."""
+
+    def flush(self, timeout: float) -> int:
+        raise SystemError("returned NULL without setting an exception")
+
+    def __len__(self) -> int:
+        return 3
+
+
+def test_a_flush_whose_error_the_client_loses_leaves_records_undelivered() -> None:
+    assert count_undelivered(cast(Any, FencedProducer())) == 3

@@ -114,7 +114,7 @@ class KafkaLog:
         for part in parts:
             sending.send(producer, part, now, note_error)
         started, has_logged = time.monotonic(), False
-        while producer.flush(1) and not errors:
+        while sending.count_undelivered(producer) and not errors:
             self.broker_errors.raise_if_denied()
             has_logged = self.broker_errors.check_waiting(started, None, has_logged=has_logged)
         if errors:

@@ -104,9 +104,21 @@ def send(producer: Producer, part: PartitionRecords, now: int | None, on_deliver
 
 
 def _flush(producer: Producer) -> None:
-    """Returns when all is delivered or has failed. Waits by the second, so that Ctrl-C is noticed."""
-    while producer.flush(1):
+    """Returns when all is delivered or has failed."""
+    while count_undelivered(producer):
         pass
+
+
+def count_undelivered(producer: Producer) -> int:
+    """How many records are on their way still, after a second of waiting at most, so that Ctrl-C is noticed.
+
+    Of a producer that is fenced at this moment the client library may lose the error that it means to raise
+    (`SystemError`). The error is not lost: the next call of the transaction raises it.
+    """
+    try:
+        return producer.flush(1)
+    except SystemError:
+        return len(producer)
 
 
 def to_timestamp(now: int | None) -> int:

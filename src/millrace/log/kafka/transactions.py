@@ -42,7 +42,7 @@ from millrace.log import fault_points
 from millrace.log.contract import OutgoingRecords
 from millrace.log.kafka.broker_errors import REQUEST_SECONDS, BrokerErrors, is_transient, needs_new_producer
 from millrace.log.kafka.markers import CommitMarker
-from millrace.log.kafka.producer import PartitionRecords, send, to_timestamp
+from millrace.log.kafka.producer import PartitionRecords, count_undelivered, send, to_timestamp
 from millrace.log.kafka.published_watermarks import watermark_key
 from millrace.log.kafka.url import MARKERS, WATERMARKS
 from millrace.log.writer_watermarks import WriterWatermark
@@ -232,7 +232,7 @@ class KafkaWriter:
 
     def _await_deliveries(self) -> None:
         started, has_logged = time.monotonic(), False
-        while self._producer.flush(1) and not self._delivery.errors:
+        while count_undelivered(self._producer) and not self._delivery.errors:
             has_logged = self._log.broker_errors.check_waiting(started, None, has_logged=has_logged)
 
     def _send_control(self, topic: str, key: bytes, value: bytes, now: int | None) -> None:
