@@ -167,13 +167,13 @@ SLICES = [
     Mutant("engine/operators/emit.py", 'settled = pl.lit(-1, pl.Int64) if self.timing == "early" else pl.col(SETTLED_COUNT)', "settled = pl.col(SETTLED_COUNT)", "early panes have a settled index"),
     # chains
     Mutant(
-        "engine/operators/chained.py",
+        "engine/changelog.py",
         'pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1)',
         'pl.when(pl.col("op") == panes.ADD).then(1).otherwise(0)',
         "withdrawals are taken for nothing",
     ),
-    Mutant("engine/operators/chained.py", "return min(known) if old_watermark is None else max(old_watermark, min(known))", "return max(known) if old_watermark is None else max(old_watermark, max(known))", "the fastest of the operators before decides"),
-    Mutant("engine/operators/chained.py", "if len(known) < len(upstream):", "if not known:", "an operator before that has no watermark yet does not count"),
+    Mutant("engine/changelog.py", "return min(known) if old is None else max(old, min(known))", "return max(known) if old is None else max(old, max(known))", "the fastest of the operators before decides"),
+    Mutant("engine/changelog.py", "if len(known) < len(upstream):", "if not known:", "an operator before that has no watermark yet does not count"),
     Mutant("engine/operators/chained.py", "partials.filter(pl.col(PARTIAL_ROWS) > 0)", "partials", "groups of which nothing is left are shown"),
     Mutant("engine/operators/chained.py", 'if timing == "early" and not (node.same_window or is_unwindowed):', "if False:", "another windowing shows panes early"),
     Mutant("engine/operators/partials.py", "type(aggregate) is Count and aggregate.column is None", "type(aggregate) is Count", "values that are null are counted where panes are"),

@@ -164,14 +164,8 @@ def run_local(
         stop_signals(_describe_work) as stopping,
     ):
         _check_committed(folder, checkpoint, committer)
-        check_ended(
-            log,
-            engine.plan,
-            checkpoint.planned_offsets or checkpoint.committed_offsets,
-            str(folder.path),
-            is_unfinished=checkpoint.planned_offsets is not None,
-            until_caught_up=until_caught_up,
-            until_end=until_end,
+        _check_ended(
+            log, engine.plan, folder, checkpoint, until_caught_up=until_caught_up, until_end=until_end
         )
         engine.restore(checkpoint, quarantine)
         hooks = (hooks or Hooks()).stop_also_when(stopping.is_set)
@@ -181,6 +175,27 @@ def run_local(
     if stopping.is_set():
         raise KeyboardInterrupt
     quarantine.check()
+
+
+def _check_ended(
+    log: Log,
+    plan: Plan,
+    folder: StateFolder,
+    checkpoint: Checkpoint,
+    *,
+    until_caught_up: bool,
+    until_end: bool,
+) -> None:
+    """Refuses to go on with streams that have ended, unless there is nothing new to read."""
+    check_ended(
+        log,
+        plan,
+        checkpoint.planned_offsets or checkpoint.committed_offsets,
+        str(folder.path),
+        is_unfinished=checkpoint.planned_offsets is not None,
+        until_caught_up=until_caught_up,
+        until_end=until_end,
+    )
 
 
 def _make_engine(jobs: Sequence[Job], log: Log, settings: Settings) -> Engine:

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
-import polars.selectors as cs
 
-from millrace import panes
 from millrace.durations import BEFORE_ALL
+from millrace.engine.changelog import add_up, repeat_by_weight, upstream_watermark, weight_of_change
 from millrace.engine.exchange import Block, Body
 from millrace.engine.operators import emit
 from millrace.engine.operators.contract import OperatorResult
@@ -68,7 +67,7 @@ class ChainedOperator:
         """A batch: changes are applied, the watermark moves, panes fire, expired state is dropped."""
         operator_id, horizon = self.operator.id, self.operator.horizon
         old_watermark: int | None = state.values.get(operator_id)
-        watermark = self._upstream_watermark(body, old_watermark)
+        watermark = upstream_watermark(self.operator, body, old_watermark)
         net = self._net_rows(blocks)
         emitted, changes, counters = self._fire(state, net, old_watermark, watermark)
         state = state.append(operator_id, "rows", net, self.layout)
@@ -79,14 +78,6 @@ class ChainedOperator:
             )
         return OperatorResult(state.with_values(operator_id, watermark), watermark, emitted, changes)
 
-    def _upstream_watermark(self, body: Body, old_watermark: int | None) -> int | None:
-        """The least watermark of the operators whose panes come in; it never goes back."""
-        upstream = [body.low_watermarks.get(id) for id in self.operator.upstream if id is not None]
-        known = [watermark for watermark in upstream if watermark is not None]
-        if len(known) < len(upstream):
-            return old_watermark
-        return min(known) if old_watermark is None else max(old_watermark, min(known))
-
     def _net_rows(self, blocks: list[Block]) -> pl.DataFrame:
         """What the batch's changes come to: rows with their weight, those that cancel left out;
         as sums, where sums suffice.
@@ -94,16 +85,11 @@ class ChainedOperator:
         frames = [self._assign_windows(block.frame) for block in blocks]
         if not frames:
             return self._empty_rows
-        rows = (
-            pl.concat(frames)
-            .group_by(self.identity_columns)
-            .agg(pl.col(WEIGHT).sum())
-            .filter(pl.col(WEIGHT) != 0)
-        )
+        rows = add_up(pl.concat(frames), self.identity_columns)
         return self._to_partials(rows) if self.shape.partials.is_additive else rows
 
     def _assign_windows(self, frame: pl.DataFrame) -> pl.DataFrame:
-        sign = pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1).cast(pl.Int64).alias(WEIGHT)
+        sign = weight_of_change()
         if self.operator.aggregation.same_window:
             window = pl.col("window_start").alias(START), pl.col("window_end").alias(END)
             return frame.with_columns(sign, *window).select(*self.identity_columns, WEIGHT)
@@ -141,21 +127,13 @@ class ChainedOperator:
             return self._condense(rows)
         added = self._condense(rows.filter(pl.col(WEIGHT) > 0))
         removed = self.shape.partials.from_retracted(
-            self._repeat_by_weight(retracted.with_columns(-pl.col(WEIGHT))), group=self.shape.window_columns
+            repeat_by_weight(retracted).drop(WEIGHT), group=self.shape.window_columns
         )
         return self.shape.partials.merge(pl.concat([added, removed]), group=self.shape.window_columns)
 
-    def _repeat_by_weight(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Each row as often as it weighs."""
-        return (
-            rows.select(pl.exclude(WEIGHT).repeat_by(WEIGHT)).explode(cs.all())
-            if (rows[WEIGHT] > 1).any()
-            else rows.drop(WEIGHT)
-        )
-
     def _condense(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Partials of rows that stand for as many as they weigh."""
-        repeated = self._repeat_by_weight(rows)
+        repeated = repeat_by_weight(rows).drop(WEIGHT)
         if self.shape.partials.is_ordered:
             repeated = repeated.sort("event_time", *self.shape.partials.input_columns).with_row_index(OFFSET)
             repeated = repeated.with_columns(
@@ -168,7 +146,7 @@ class ChainedOperator:
     def _merge(self, rows: pl.DataFrame) -> pl.DataFrame:
         if self.shape.partials.is_additive:
             return self.shape.partials.merge(rows, group=self.shape.window_columns)
-        return rows.group_by(self.identity_columns).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) != 0)
+        return add_up(rows, self.identity_columns)
 
     def _values(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The aggregates of each key and window that has rows."""

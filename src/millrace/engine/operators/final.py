@@ -18,11 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import polars as pl
 
 from millrace import graph, panes
 from millrace.durations import BEFORE_ALL, END_OF_STREAM
+from millrace.engine.changelog import add_up, repeat_by_weight, upstream_watermark, weight_of_change
 from millrace.engine.exchange import Block, Body
 from millrace.engine.operators.contract import OperatorResult, divide_panes, number_pairs
 from millrace.engine.plan import Operator
@@ -54,7 +54,7 @@ class FinalOperator:
         """One batch: changes are added up, the watermark moves, rows of windows that are over go out."""
         id, horizon = self.operator.id, self.operator.horizon
         old: int | None = state.values.get(id)
-        watermark = _upstream_watermark(self.operator, body, old)
+        watermark = upstream_watermark(self.operator, body, old)
         output_watermark = (
             watermark if watermark is None or watermark >= END_OF_STREAM else watermark - horizon
         )
@@ -63,39 +63,22 @@ class FinalOperator:
         end = pl.col("window_end")
         is_over = pl.lit(value=True) if over >= END_OF_STREAM else end <= over
         new = self._read_changes(blocks)
-        stored = [
-            frame.filter(is_over & (end > since)) for frame in state.table(id, ROWS).between(since, over)
-        ]
-        bag = self._add_up(pl.concat([*stored, new.filter(is_over)]))
-        layout = Layout(end, end, lambda frame: self._add_up(frame.filter(end > over)))
+        frames = state.table(id, ROWS).between(since, over) if over > since else []
+        stored = [frame.filter(is_over & (end > since)) for frame in frames]
+        bag = add_up(pl.concat([*stored, new.filter(is_over)]), self._identity)
+        layout = Layout(end, end, lambda frame: add_up(frame.filter(end > over), self._identity))
         state = state.append(id, ROWS, new.filter(~is_over), layout).expire(id, ROWS, over)
         shown, changes = divide_panes(self.operator, self._to_panes(bag))
         return OperatorResult(state.with_values(id, watermark), output_watermark, shown, changes)
 
     def _read_changes(self, blocks: list[Block]) -> pl.DataFrame:
         """What the changes of a batch come to."""
-        sign = pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1).cast(pl.Int64).alias(WEIGHT)
-        return self._add_up(
-            pl.concat([self._empty, *(block.frame.select(*self._identity, sign) for block in blocks)])
-        )
-
-    def _add_up(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Each row with its weight; those of weight 0 are gone."""
-        return rows.group_by(self._identity).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) != 0)
+        changes = [block.frame.select(*self._identity, weight_of_change()) for block in blocks]
+        return add_up(pl.concat([self._empty, *changes]), self._identity)
 
     def _to_panes(self, bag: pl.DataFrame) -> pl.DataFrame:
         """Each row as often as it weighs, at the end of its window."""
-        weights = bag[WEIGHT].clip(lower_bound=0).to_numpy()
-        rows = bag[np.repeat(np.arange(bag.height), weights)]
+        rows = repeat_by_weight(bag.filter(pl.col(WEIGHT) > 0))
         last = pl.col("window_end") - 1
         shown = rows.with_columns(last.alias("event_time"), *panes.shown_once())
         return number_pairs(shown, self.node.schema)
-
-
-def _upstream_watermark(operator: Operator, body: Body, old: int | None) -> int | None:
-    """The least watermark of the operators whose changes come in; it never goes back."""
-    upstream = [body.low_watermarks.get(id) for id in operator.upstream if id is not None]
-    known = [watermark for watermark in upstream if watermark is not None]
-    if len(known) < len(upstream):
-        return old
-    return min(known) if old is None else max(old, min(known))

@@ -106,7 +106,7 @@ class Partials:
         group: tuple[str, ...] = (SLICE, FIRST_OPEN_END),
         extra: Sequence[pl.Expr] = (),
     ) -> pl.DataFrame:
-        """Rows condensed per key and `per`, with whatever `more` is asked of them."""
+        """Partials of rows, by key and `group`, with the columns of `extra`."""
         if self.is_ordered:
             rows = rows.sort(ORDER[0], maintain_order=True) if _is_in_read_order(rows) else rows.sort(*ORDER)
         return rows.group_by(*self.keys, *group).agg(*self._row_exprs, *extra)

@@ -31,15 +31,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import polars as pl
 
 from millrace import panes
 from millrace.durations import BEFORE_ALL
 from millrace.engine import lateness
 from millrace.engine.arrivals import BatchProgress
+from millrace.engine.changelog import add_up, repeat_by_weight, weight_of_change
 from millrace.engine.exchange import Block, Body
-from millrace.engine.operators.contract import OperatorResult, divide_panes, number_pairs
+from millrace.engine.operators.contract import OperatorResult, divide_panes, empty_panes, number_pairs
 from millrace.engine.plan import Operator
 from millrace.engine.state import Layout, SlotState
 from millrace.graph.build.join import SIDE_COLUMNS
@@ -88,11 +88,13 @@ class RegularJoinOperator:
         progress = BatchProgress.of(self.operator, body, state.values.get(id))
         rows, late = self._judge(progress.load_rows([block for block in blocks if block.kind == "rows"]))
         changes = self._read_changes([block.frame for block in blocks if block.kind == "changes"])
-        new = self._add_up(pl.concat([rows, changes]))
-        emitted = self._to_panes(self._join(state, new), progress)
+        new = add_up(pl.concat([rows, changes]), self._identity)
+        emitted = empty_panes(self.node)
+        if new.height:
+            emitted = self._to_panes(self._join(state, new), progress)
         over = BEFORE_ALL if self.node.ttl is None else progress.watermark - self.node.retention
         time = pl.col(ROW_TIME)
-        layout = Layout(time, time, lambda frame: self._add_up(frame.filter(time > over)))
+        layout = Layout(time, time, lambda frame: add_up(frame.filter(time > over), self._identity))
         state = state.append(id, ROWS, new.filter(self._has_key & (time > over)), layout)
         state = state.expire(id, ROWS, over).with_values(id, progress.after.to_json())
         shown, changed = divide_panes(self.operator, emitted)
@@ -109,15 +111,9 @@ class RegularJoinOperator:
 
     def _read_changes(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
         """What changelogs add and take back."""
-        sign = pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1).cast(pl.Int64).alias(WEIGHT)
-        time = pl.col("event_time").alias(ROW_TIME)
-        return pl.concat(
-            [self._empty, *(frame.with_columns(time, sign).select(self._empty.columns) for frame in frames)]
-        )
-
-    def _add_up(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Each row with its weight; those of weight 0 are gone."""
-        return rows.group_by(self._identity).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) != 0)
+        added = pl.col("event_time").alias(ROW_TIME), weight_of_change()
+        changes = [frame.with_columns(added).select(self._empty.columns) for frame in frames]
+        return pl.concat([self._empty, *changes])
 
     @cached_property
     def _has_key(self) -> pl.Expr:
@@ -130,7 +126,7 @@ class RegularJoinOperator:
         touched = new.filter(self._has_key).select(keys).unique().with_row_index(KEY_NUMBER)
         chunks = state.table(self.operator.id, ROWS).chunks if touched.height else ()
         kept = [chunk.frame.join(touched.select(keys), on=keys, how="semi") for chunk in chunks]
-        old = self._add_up(pl.concat([self._empty, *kept]))
+        old = add_up(pl.concat([self._empty, *kept]), self._identity)
         old, new = (rows.join(touched, on=keys, how="left") for rows in (old, new))
         if self.node.how == "semi":
             return self._rows_of_side(LEFT, old, new)
@@ -203,8 +199,7 @@ class RegularJoinOperator:
             WEIGHT,
         )
         values = [name for name in results.columns if name != WEIGHT]
-        net = results.group_by(values).agg(pl.col(WEIGHT).sum())
-        net = net[np.repeat(np.arange(net.height), net[WEIGHT].abs().to_numpy())].sort(WEIGHT)
+        net = repeat_by_weight(add_up(results, values)).sort(WEIGHT)
         op = pl.when(pl.col(WEIGHT) > 0).then(pl.lit(panes.ADD)).otherwise(pl.lit(panes.RETRACT))
         is_final = pl.lit(value=progress.is_ended)
         if node.ttl is not None:
