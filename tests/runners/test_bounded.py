@@ -25,6 +25,7 @@ from millrace.runners.bounded import ending_order
 from millrace.runners.local import Hooks, run_local
 from millrace.runners.replay import replay
 from runners import ending_jobs
+from runners.crashes import inject_crashes
 from runners.ending_jobs import (
     PEAKS,
     READINGS,
@@ -169,23 +170,7 @@ def test_a_crash_around_any_step_of_an_ending_batch_changes_nothing(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, when: str
 ) -> None:
     """In every batch in turn: of data, of the first end, of what came of it, and so on."""
-    from millrace.runners.commit import Committer
-    from millrace.runners.state.checkpoint import Checkpoint
-
-    owner: type[Checkpoint | Committer] = Committer if step == "commit" else Checkpoint
-    real, calls = getattr(owner, step), 0
-
-    def faulty(*args: object, **options: object) -> object:
-        nonlocal calls
-        calls += 1
-        if calls % 2 == 0 and when == "before":
-            raise MemoryError("injected")
-        result = real(*args, **options)
-        if calls % 2 == 0:
-            raise MemoryError("injected")
-        return result
-
-    monkeypatch.setattr(owner, step, faulty)
+    inject_crashes(monkeypatch, step, when, lambda call: call % 2 == 0)
     crashes = 0
     while True:
         try:

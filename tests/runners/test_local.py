@@ -25,6 +25,7 @@ from millrace.runners.local import Hooks, run_local
 from millrace.runners.replay import replay
 from millrace.runners.state.folder import lock_folder
 from millrace.stream import Job, Output
+from runners.crashes import inject_crashes
 from runners.local_child import READINGS, TOTALS, settings, totals
 
 CHILD = Path(__file__).with_name("local_child.py")
@@ -131,24 +132,8 @@ def wait_until(condition: Callable[[], bool], limit: float = 30) -> None:
 def test_a_crash_around_any_step_of_the_commit_changes_nothing(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, when: str
 ) -> None:
-    from millrace.runners.commit import Committer
-    from millrace.runners.state.checkpoint import Checkpoint
-
-    owner: type[Checkpoint | Committer] = Committer if step == "commit" else Checkpoint
-    real, calls = getattr(owner, step), 0
-
-    def faulty(*args: object, **options: object) -> object:
-        nonlocal calls
-        calls += 1
-        if calls == 3 and when == "before":
-            raise MemoryError("injected")
-        result = real(*args, **options)
-        if calls == 3:
-            raise MemoryError("injected")
-        return result
-
     log.append(READINGS.name, encode(READINGS, readings(0, 600)))
-    monkeypatch.setattr(owner, step, faulty)
+    inject_crashes(monkeypatch, step, when, lambda call: call == 3)
     with pytest.raises(MemoryError):
         run_local([totals()], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True)
     run_local([totals()], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True)
