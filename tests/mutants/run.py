@@ -142,10 +142,9 @@ def noticed(mutant: Mutant, package: Path) -> str | None:
             phases = (*AGGREGATES, *WINDOWS)
         elif "operators/over" in mutant.file:
             phases = FRAMES
-        elif about_keys:
-            phases = KEYED
         else:
             phases = (*PATTERNS, *WINDOWS) if about_patterns else (*WINDOWS, *PATTERNS)
+            phases = (*KEYED, *phases) if about_keys else phases
         return next((failed for tests in phases if (failed := first_failure(package.parent, tests))), None)
     finally:
         path.write_text(right)
