@@ -61,7 +61,8 @@ def _load_h3ronpy() -> Any:
         import h3ronpy.vector
     except ImportError as error:
         raise ComponentMissing(
-            "geocells need h3ronpy, which is not installed; install it with: pip install 'millrace[transit]'"
+            "geocells need h3ronpy, which is not installed; install it with: "
+            "pip install 'millrace-streams[transit]'"
         ) from error
     return h3ronpy
 

@@ -96,7 +96,7 @@ def test_columns_that_a_sketch_cannot_take_are_refused(aggregate: str) -> None:
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ComponentMissing, match=r"pip install 'millrace\[sketches\]'"):
+    with pytest.raises(ComponentMissing, match=r"pip install 'millrace-streams\[sketches\]'"):
         aggregates.distinct("v", approx=True)
 
 

@@ -106,7 +106,7 @@ def test_the_address_is_one_that_a_browser_takes() -> None:
 
 def test_a_missing_extra_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "uvicorn" else name)
-    with pytest.raises(ComponentMissing, match=r"serving needs uvicorn, .*pip install 'millrace\[serve\]'"):
+    with pytest.raises(ComponentMissing, match=r"needs uvicorn, .*pip install 'millrace-streams\[serve\]'"):
         serve(url, [])
 
 

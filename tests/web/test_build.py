@@ -131,7 +131,7 @@ def test_the_wheel_carries_the_page_and_not_its_sources(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,) = tmp_path.glob("millrace_streams-*.whl")
     with zipfile.ZipFile(wheel) as opened:
         names = opened.namelist()
     assert "millrace/serve/static/index.html" in names

@@ -33,7 +33,7 @@ def require_datasketches(feature: str) -> None:
     if importlib.util.find_spec("datasketches") is None:
         raise ComponentMissing(
             f"{feature} needs Apache DataSketches, which is not installed; run: pip install "
-            "'millrace[sketches]'"
+            "'millrace-streams[sketches]'"
         )
 
 

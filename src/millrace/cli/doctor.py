@@ -93,7 +93,7 @@ def _check_extra(name: str, package: str, *, extra: str, needed: bool, purpose: 
             name,
             "missing" if needed else "absent",
             "not installed",
-            f"for {purpose}: pip install 'millrace[{extra}]'",
+            f"for {purpose}: pip install 'millrace-streams[{extra}]'",
         )
 
 

@@ -123,9 +123,10 @@ def _import_module(name: str, spec: str) -> ModuleType:
                 f"{spec!r}: there is no module {error.name!r}; is it spelled right, and "
                 "installed or in this folder?"
             ) from None
-        extra = f"; run: pip install 'millrace[{_EXTRAS[error.name]}]'" if error.name in _EXTRAS else ""
+        extra = _EXTRAS.get(error.name or "")
+        remedy = f"; run: pip install 'millrace-streams[{extra}]'" if extra else ""
         raise ComponentMissing(
-            f"{spec!r} needs the module {error.name!r}, which is not installed{extra}"
+            f"{spec!r} needs the module {error.name!r}, which is not installed{remedy}"
         ) from error
     except Exception as error:
         raise DefinitionError(f"{spec!r}: {name} fails when loaded: {describe_error(error)}") from error

@@ -48,7 +48,7 @@ def open_log(address: LogAddress, *, create: bool = True, kafka: "KafkaSettings 
             if error.name != "confluent_kafka":
                 raise
             raise ComponentMissing(
-                "a log on Kafka needs confluent-kafka; install it with: pip install 'millrace[kafka]'"
+                "a log on Kafka needs confluent-kafka; install it with: pip install 'millrace-streams[kafka]'"
             ) from error
         return KafkaLog(url, kafka if isinstance(address, str) else address.kafka)
     if "://" in url:

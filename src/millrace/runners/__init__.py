@@ -177,7 +177,7 @@ def _run_locally(jobs: Sequence[Job], report: Callable[[BatchReport], None], **o
 def _run_on_spark(jobs: Sequence[Job], report: Callable[[BatchReport], None], **options: Any) -> None:
     if importlib.util.find_spec("pyspark") is None:
         raise ComponentMissing(
-            "on='spark' needs PySpark, which is not installed; run: pip install 'millrace[spark]'"
+            "on='spark' needs PySpark, which is not installed; run: pip install 'millrace-streams[spark]'"
         )
     from millrace.engine.progress import WatermarkHold
     from millrace.runners import spark

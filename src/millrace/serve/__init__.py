@@ -19,7 +19,8 @@ def serve(log: "LogAddress", views: "Sequence[View]", *, host: str = "127.0.0.1"
         from millrace.errors import ComponentMissing
 
         raise ComponentMissing(
-            f"serving needs {', '.join(missing)}, not installed here; run: pip install 'millrace[serve]'"
+            f"serving needs {', '.join(missing)}, not installed here; run: "
+            "pip install 'millrace-streams[serve]'"
         )
     from millrace.serve.server import serve as run
 

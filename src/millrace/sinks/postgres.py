@@ -132,7 +132,7 @@ def _connect(url: str) -> psycopg.Connection[Any]:
         import psycopg
     except ImportError as error:
         raise ComponentMissing(
-            "PostgreSQL needs psycopg, which is not installed; run: pip install 'millrace[postgres]'"
+            "PostgreSQL needs psycopg, which is not installed; run: pip install 'millrace-streams[postgres]'"
         ) from error
     return psycopg.connect(url, autocommit=True)
 

@@ -176,7 +176,7 @@ def backend(jobs: Sequence[Job], partitions: Mapping[str, int], on: On) -> Backe
         from millrace.runners.spark.scripts import SparkScript
     except ImportError as error:
         raise ComponentMissing(
-            f"on='spark' cannot be had here: {error}; install the extra: pip install 'millrace[spark]'"
+            f"on='spark' is not to be had: {error}; run: pip install 'millrace-streams[spark]'"
         ) from error
     spark: Backend = SparkScript(jobs, partitions)
     return spark

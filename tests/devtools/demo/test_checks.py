@@ -58,7 +58,7 @@ def test_a_package_that_is_not_installed(
         lambda name, package=None: None if name == "uvicorn" else found(name, package),
     )
     stderr = refusal(capsys, tmp_path / "demo", "--on", "local", "--no-browser")
-    assert "the demo needs uvicorn, not installed here; run: pip install 'millrace[demo]'" in stderr
+    assert "the demo needs uvicorn, not installed here; run: pip install 'millrace-streams[demo]'" in stderr
 
 
 def test_a_page_that_is_not_built(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

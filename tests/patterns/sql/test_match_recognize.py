@@ -257,7 +257,7 @@ except Exception as error:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     clause = (
         "row patterns of SQL need sqlglot, which is not installed; install it with: pip install "
-        "'millrace[sql]'"
+        "'millrace-streams[sql]'"
     )
     assert run.stdout.splitlines() == [clause, clause]
 

@@ -24,7 +24,8 @@ def check_components(options: DemoOptions) -> None:
     ]
     if missing:
         raise ComponentMissing(
-            f"the demo needs {', '.join(missing)}, not installed here; run: pip install 'millrace[demo]'"
+            f"the demo needs {', '.join(missing)}, not installed here; run: "
+            "pip install 'millrace-streams[demo]'"
         )
     from millrace.serve.pages import built_pages
 

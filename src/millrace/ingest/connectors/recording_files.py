@@ -96,7 +96,7 @@ def _open_stream(location: str | Path) -> Any:
     except ImportError as error:
         raise ComponentMissing(
             f"{redact(location)} needs fsspec, which is not installed; install it with: pip install "
-            "'millrace[s3]'"
+            "'millrace-streams[s3]'"
         ) from error
     with _translate_errors(location):
         return fsspec.open(location, "rb").open()

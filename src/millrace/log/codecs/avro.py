@@ -49,7 +49,7 @@ def _make_reader(topic: Topic) -> Callable[[bytes], dict[str, Any]]:
     except ModuleNotFoundError as error:
         raise ComponentMissing(
             f"topic {topic.name!r} holds Avro, which needs fastavro; install it with: pip install "
-            "'millrace[kafka]'"
+            "'millrace-streams[kafka]'"
         ) from error
     schema = _parse_schema(topic.avro or "", topic.name)
 

@@ -12,5 +12,5 @@ def require_sqlglot() -> None:
     if find_spec("sqlglot") is None:
         raise ComponentMissing(
             "row patterns of SQL need sqlglot, which is not installed; install it with: pip install "
-            "'millrace[sql]'"
+            "'millrace-streams[sql]'"
         )

@@ -96,7 +96,8 @@ class Broker:
             from paho.mqtt.enums import CallbackAPIVersion
         except ImportError as error:
             raise ComponentMissing(
-                "MQTT needs paho-mqtt, which is not installed; install it with: pip install 'millrace[mqtt]'"
+                "MQTT needs paho-mqtt, which is not installed; install it with: "
+                "pip install 'millrace-streams[mqtt]'"
             ) from error
         client = paho.Client(
             CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5, manual_ack=True
