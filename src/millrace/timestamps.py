@@ -8,9 +8,10 @@ refused.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -24,6 +25,8 @@ TimeDomain: TypeAlias = Literal["event", "processing"]
 MIN_TIME, MAX_TIME = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999: the times that a protobuf Timestamp can hold."""
 
+_YEAR_2000, _YEAR_2100 = 946_684_800_000, 4_102_444_800_000
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI = timedelta(milliseconds=1)
 _PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}
@@ -51,6 +54,52 @@ def value_to_millis(value: Any, *, unit: int = 1, exact: bool = True) -> int:
     if hasattr(value, "item") and not isinstance(value.item(), type(value)):  # a scalar of numpy
         return value_to_millis(value.item(), unit=unit, exact=exact)
     raise ValueError("it is neither a number, a datetime nor text")
+
+
+def scale(value: Any, unit: int) -> Any:
+    """A number of `unit`, also as text, in milliseconds; other values unchanged."""
+    is_text = isinstance(value, str) and _NUMBER.fullmatch(value.strip()) is not None
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    return value_to_millis(value, unit=unit, exact=False) if is_text or is_number else value
+
+
+class EarlyTimes(NamedTuple):
+    """How many times of a column are before the year 2000, and one of them."""
+
+    rows: int
+    example: int
+
+    def describe(self, name: str) -> str:
+        """In one sentence, with the likely cause."""
+        shown = to_datetime(self.example).strftime("%Y-%m-%d %H:%M:%S")
+        cause = suggest_unit(self.example) or "; check that it is the right column, in the right unit"
+        return f"{name}: {self.rows:,} before the year 2000, such as {shown}{cause}"
+
+
+def find_early(column: pl.Series, *, only_seconds: bool = False) -> EarlyTimes | None:
+    """The times before 2000 in a column of milliseconds or datetimes.
+
+    `only_seconds`: only those that come from counting seconds as milliseconds, for columns in which early
+    times may well be meant, such as dates of birth.
+    """
+    times = column if column.dtype == pl.Int64 else column.dt.epoch("ms")
+    earliest = times.min()
+    if not isinstance(earliest, int) or earliest >= _YEAR_2000:
+        return None
+    is_early = (
+        times.is_between(_YEAR_2000 // 1000, _YEAR_2100 // 1000) if only_seconds else times < _YEAR_2000
+    )
+    early = times.filter(is_early & times.is_between(MIN_TIME, MAX_TIME))
+    return EarlyTimes(len(early), early[0]) if len(early) else None
+
+
+def suggest_unit(millis: int) -> str:
+    """What to do with a number that is a time of our days in another unit; empty if it is none."""
+    for change, other in (("multiplied", millis * 1000), ("divided", millis // 1000)):
+        if _YEAR_2000 <= other < _YEAR_2100:
+            shown = to_datetime(other).strftime("%Y-%m-%d %H:%M:%S")
+            return f"; numbers count milliseconds, and {change} by 1000 it would be {shown}"
+    return ""
 
 
 def to_datetime(millis: int) -> datetime:
@@ -139,6 +188,8 @@ def fit_column(column: pl.Series, dtype: pl.DataType) -> pl.Series:
         raise InputError(f"column {column.name!r} is {current}, and the field is {dtype}; convert it before")
     if isinstance(dtype, pl.Struct) and isinstance(current, pl.Struct):
         return _fit_struct(column, dtype)
+    if isinstance(dtype, pl.List) and isinstance(current, pl.List) and not _is_number(dtype.inner):
+        return _fit_list(column, dtype)
     return _cast_exactly(column, dtype, f"{dtype}")
 
 
@@ -176,6 +227,24 @@ def _fit_struct(column: pl.Series, dtype: pl.Struct) -> pl.Series:
     ]
     struct = pl.DataFrame(fields).to_struct(column.name)
     return pl.select(pl.when(column.is_not_null()).then(struct).alias(column.name)).to_series()
+
+
+def _fit_list(column: pl.Series, dtype: pl.List) -> pl.Series:
+    """Fits all items at once, as the column `name[]`."""
+    has_items = (column.list.len() > 0).fill_null(value=False)
+    row = pl.Series("row", range(len(column)), pl.Int64)
+    items = pl.DataFrame({"row": row, "item": column}).filter(has_items).explode("item")
+    fitted = fit_column(items["item"].rename(f"{column.name}[]"), dtype.inner)  # type: ignore[arg-type]
+    lists = items.select("row", fitted.alias("item")).group_by("row", maintain_order=True).agg("item")
+    empty = pl.Series("item", [[]], pl.List(dtype.inner))
+    rows = pl.DataFrame({"row": row, "is_null": column.is_null()}).join(lists, on="row", how="left")
+    item = pl.when("is_null").then(None).otherwise(pl.col("item").fill_null(pl.lit(empty)))
+    return rows.sort("row").select(item.alias(column.name)).to_series().cast(dtype)
+
+
+def _is_number(dtype: Any) -> bool:
+    leaf = _leaf_dtype(dtype)
+    return bool(leaf.is_integer() or leaf.is_float() or leaf in (pl.Boolean, pl.String, pl.Binary))
 
 
 def _cast_exactly(column: pl.Series, dtype: pl.DataType, expected: str) -> pl.Series:
@@ -269,7 +338,12 @@ def _parse_text(text: str, unit: int, *, exact: bool) -> int:
         return int(text) * unit
     if digits.isascii() and digits.replace(".", "", 1).isdigit():
         return _to_whole_millis(Decimal(text), unit)
-    at = datetime.fromisoformat(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(
+            "it is neither a number nor ISO 8601 text; write it like 2020-09-21T03:00:00Z"
+        ) from error
     if at.tzinfo is None:
         raise ValueError("it has no offset from UTC; write it like 2020-09-21T03:00:00Z")
     return _from_datetime(at, exact=exact)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import polars as pl
 
+from millrace import timestamps
 from millrace.ingest.contract import (
     MISFIT,
     MessageBatch,
@@ -19,6 +20,7 @@ from millrace.ingest.contract import (
 )
 from millrace.log.codecs.codec import encode
 from millrace.log.contract import OutgoingRecords
+from millrace.timestamps import EarlyTimes
 from millrace.topics import Topic
 from millrace.values import event_values
 from millrace.values.calls import describe_error, ordinary_errors
@@ -32,6 +34,8 @@ class EncodedRows:
     records: OutgoingRecords
     max_event_time: int | None
     """The latest event time among them."""
+    early_times: Mapping[str, EarlyTimes]
+    """By column, times that are suspiciously early."""
 
 
 @dataclass(eq=False)
@@ -116,8 +120,19 @@ def _split_batch(batch: MessageBatch) -> Iterator[MessageBatch]:
 def _encode_rows(topic: Topic, rows: pl.DataFrame) -> EncodedRows:
     max_event_time = rows["event_time"].max()
     return EncodedRows(
-        topic, encode(topic, rows), max_event_time if isinstance(max_event_time, int) else None
+        topic,
+        encode(topic, rows),
+        max_event_time if isinstance(max_event_time, int) else None,
+        _find_early_times(topic, rows),
     )
+
+
+def _find_early_times(topic: Topic, rows: pl.DataFrame) -> Mapping[str, EarlyTimes]:
+    found = {"event_time": timestamps.find_early(rows["event_time"])}
+    for name, dtype in topic.schema.items():
+        if isinstance(dtype, pl.Datetime) and name in rows.columns:
+            found[name] = timestamps.find_early(rows[name], only_seconds=True)
+    return {name: early for name, early in found.items() if early is not None}
 
 
 def _encode_or_reject(topic: Topic, rows: pl.DataFrame, rejects: list[Reject]) -> list[EncodedRows]:

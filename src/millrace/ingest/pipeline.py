@@ -14,7 +14,7 @@ Jobs that have to count each event once therefore begin with `deduplicate`.
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -27,6 +27,7 @@ from millrace.ingest.contract import Connector, MessageBatch, MessageProcessor, 
 from millrace.ingest.isolation import isolate
 from millrace.log.contract import Headers, Log, OutgoingRecords
 from millrace.log.dead_letters import dead_topic, split_letters, truncate_letters
+from millrace.timestamps import EarlyTimes
 
 BATCH_LIMIT = 10_000
 """The most messages of one batch."""
@@ -49,6 +50,14 @@ class IngestCounts:
     """The latest event time written."""
     recovered_errors: Counter[str] = field(default_factory=Counter)
     """Errors at the source that were overcome, by kind."""
+    early_times: dict[str, EarlyTimes] = field(default_factory=dict)
+    """By column, how many times are suspiciously early, and the first of them."""
+
+    def add_early_times(self, found: Mapping[str, EarlyTimes]) -> None:
+        """Takes those of one more batch into account."""
+        for column, early in found.items():
+            known = self.early_times.get(column, early._replace(rows=0))
+            self.early_times[column] = known._replace(rows=known.rows + early.rows)
 
 
 class StopSignal:
@@ -139,6 +148,7 @@ def _write_batch(
     for encoded in isolated.rows:
         log.append(encoded.topic.name, encoded.records, now=now)
         counts.written[encoded.topic.name] += len(encoded.records)
+        counts.add_early_times(encoded.early_times)
         if encoded.max_event_time is not None:
             counts.max_event_time = (
                 encoded.max_event_time

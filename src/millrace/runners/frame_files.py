@@ -7,6 +7,7 @@ would make 7 of "007".
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
 import polars as pl
 
 from millrace.errors import ConfigError, InputError
@@ -56,11 +57,22 @@ def parse_column(column: pl.Series, dtype: pl.DataType) -> pl.Series:
         parsed = pl.select(
             pl.when(word.is_in(_TRUE)).then(True).when(word.is_in(_FALSE)).then(False).alias(column.name)
         ).to_series()
+    elif dtype.is_nested():
+        return _parse_nested(filled)
     elif dtype == pl.Int64:
         parsed = filled.cast(pl.Int64, strict=False)
     else:
         return filled
     return parsed if parsed.null_count() == filled.null_count() else filled
+
+
+def _parse_nested(texts: pl.Series) -> pl.Series:
+    """Lists and objects as JSON."""
+    try:
+        values = [None if text is None else msgspec.json.decode(text) for text in texts.to_list()]
+        return pl.Series(texts.name, values, strict=False)
+    except (msgspec.DecodeError, TypeError, pl.exceptions.PolarsError):
+        return texts
 
 
 def write(frame: pl.DataFrame, path: Path) -> None:

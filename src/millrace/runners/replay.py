@@ -337,5 +337,9 @@ def _load_rows(topic: Topic, events: Events) -> pl.DataFrame:
     for time in times:
         if nulls := time.null_count():
             raise InputError(f"{nulls} of the events have no {time.name}; remove or repair them")
+    for column in [*fields, times[0]]:
+        is_time = column.name == "event_time" or isinstance(column.dtype, pl.Datetime)
+        if is_time and (early := timestamps.find_early(column, only_seconds=True)):
+            _log.warning("topic %s, %s", topic.name, early.describe(f"column {column.name!r}"))
     rows = pl.DataFrame([*fields, *times])
     return rows.with_row_index(OFFSET).with_columns(pl.col(OFFSET).cast(pl.Int64))

@@ -37,14 +37,18 @@ class InvalidValue(Exception):
 class RowDecoder:
     """Decodes rows of one event type."""
 
-    def __init__(self, kind: type, extra: str | None = None) -> None:
-        """`extra` is an additional column of any type, such as the time."""
+    def __init__(self, kind: type, extra: str | None = None, unit: int = 1) -> None:
+        """`extra` is the column of event times, and need not be a column of the type; `unit`: how many
+        milliseconds a number in it counts.
+        """
         descriptor = event_types.descriptor(kind)
         self.schema = event_types.columns(kind)
         self.names = tuple(self.schema)
         fields = {field.name: field for field in descriptor.fields}
         self.required = tuple(name for name in self.names if is_required(fields[name]))
         self.checks = {name: _make_check(fields[name], dtype) for name, dtype in self.schema.items()}
+        if extra is not None and isinstance(self.schema.get(extra), pl.Datetime):
+            self.checks[extra] = _make_scaled_check(self.checks[extra], unit)
         self._single_checks = {
             name: _make_list_check(fields[name], dtype.inner)  # type: ignore[attr-defined]
             if fields[name].is_repeated
@@ -137,9 +141,9 @@ class RowDecoder:
 
 
 @lru_cache(maxsize=512)
-def row_decoder(kind: type, extra: str | None = None) -> RowDecoder:
+def row_decoder(kind: type, extra: str | None = None, unit: int = 1) -> RowDecoder:
     """The cached decoder of an event type."""
-    return RowDecoder(kind, extra)
+    return RowDecoder(kind, extra, unit)
 
 
 def is_required(field: FieldDescriptor) -> bool:
@@ -198,6 +202,12 @@ def _make_single_check(field: FieldDescriptor, dtype: Any) -> Check | None:
     if isinstance(dtype, _EXACT_TYPES) and dtype != pl.Datetime("ms", "UTC"):
         return lambda value: _convert(value, dtype)
     return {pl.Binary: _to_bytes, pl.Datetime: _to_datetime}.get(dtype.base_type())
+
+
+def _make_scaled_check(check: Check | None, unit: int) -> Check:
+    """Like `check`, for numbers that count `unit`."""
+    assert check is not None, "every datetime has a check"
+    return lambda value: check(timestamps.scale(value, unit))
 
 
 def _make_inner_check(field: FieldDescriptor, dtype: Any) -> Check:
@@ -321,9 +331,14 @@ def _to_bytes(value: Any) -> bytes:
 
 
 def _to_datetime(value: Any) -> Any:
-    millis = timestamps.value_to_millis(value, exact=False)
+    try:
+        millis = timestamps.value_to_millis(value, exact=False)
+    except ValueError as error:
+        raise ValueError(f"{_short_repr(value)} is not a time: {error}") from error
     if not timestamps.is_in_range(millis):
-        raise ValueError(f"{_short_repr(value)} is outside the years 1 to 9999")
+        raise ValueError(
+            f"{_short_repr(value)} is outside the years 1 to 9999{timestamps.suggest_unit(millis)}"
+        )
     return timestamps.to_datetime(millis)
 
 

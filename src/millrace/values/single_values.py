@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
+T = TypeVar("T")
 _SECONDS = re.compile(r"-?\d+(\.\d{1,6})?s", re.ASCII)
 _CONVERTED_TYPES = (pl.Decimal, pl.Date, pl.Time, pl.Duration, pl.Enum, pl.Categorical)
+_WHOLE_NUMBER = re.compile(r"-?\d+", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MIDNIGHT, _MILLI = time(), timedelta(milliseconds=1)
 
 
@@ -54,10 +58,17 @@ def to_category(value: Any, dtype: Any) -> str:
     return text
 
 
+def _parse(parse: Callable[[str], T], text: str, example: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ValueError(f"{error}; write it like {example}") from error
+
+
 def to_date(value: Any) -> date:
     """A date, text as 2024-05-31, or a datetime at midnight."""
     if isinstance(value, str):
-        return date.fromisoformat(value)
+        return _parse(date.fromisoformat, value, "2024-05-31")
     if isinstance(value, datetime) and value.timetz() == _MIDNIGHT:
         return value.date()
     if type(value) is not date:
@@ -67,7 +78,7 @@ def to_date(value: Any) -> date:
 
 def to_time(value: Any) -> time:
     """A time of day without a zone, or text as 08:15:00."""
-    at = time.fromisoformat(value) if isinstance(value, str) else value
+    at = _parse(time.fromisoformat, value, "08:15:00") if isinstance(value, str) else value
     if not isinstance(at, time) or at.tzinfo is not None:
         raise ValueError("it is not a time of day without a zone")
     return at
@@ -86,9 +97,14 @@ def to_duration(value: Any, dtype: pl.Duration) -> timedelta:
 
 
 def to_moment(value: Any, dtype: pl.Datetime) -> datetime:
-    """A datetime, or ISO 8601 text; without a zone it is UTC."""
-    at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    """A datetime, whole milliseconds, or ISO 8601 text; without a zone it is UTC."""
+    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+        value = int(value)
+    if isinstance(value, str):
+        at = _parse(datetime.fromisoformat, value, "2024-05-31T08:15:00Z")
+    else:
+        at = _EPOCH + value * _MILLI if type(value) is int else value
     if not isinstance(at, datetime):
-        raise ValueError("it is neither a datetime nor ISO 8601 text")  # noqa: TRY004 - a wrong value
+        raise ValueError("it is neither a datetime, whole milliseconds nor ISO 8601 text")  # noqa: TRY004 - a wrong value
     moment = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     return moment if dtype.time_zone else moment.replace(tzinfo=None)

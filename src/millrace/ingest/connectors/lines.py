@@ -78,7 +78,7 @@ class LineFormat:
             raise MessageRejected(
                 "line too long", f"more than {MAX_LINE_BYTES} bytes; only its beginning is kept"
             )
-        shape = event_values.row_decoder(self.topic.type, self.time)
+        shape = event_values.row_decoder(self.topic.type, self.time, _UNIT_MS[self.unit])
         row = (
             self._decode_json(shape, raw.payload)
             if self.format == "jsonl"
@@ -124,7 +124,7 @@ class LineFormat:
             return int(text)
         if dtype.is_float() and _FLOAT.fullmatch(text):
             return float(text)
-        return text
+        return _parse_nested(text) if dtype.is_nested() else text
 
     def _check_key(self, row: Mapping[str, Any]) -> None:
         key = self.topic.key
@@ -141,8 +141,19 @@ class LineFormat:
                 "wrong time", f"{str(value)[:100]!r} in column {self.time!r}: {error}"
             ) from error
         if not timestamps.is_in_range(time):
-            raise MessageRejected("impossible event time", f"{str(value)[:100]!r} in column {self.time!r}")
+            hint = timestamps.suggest_unit(time) if self.unit == "ms" else ""
+            raise MessageRejected(
+                "impossible event time", f"{str(value)[:100]!r} in column {self.time!r}{hint}"
+            )
         return time
+
+
+def _parse_nested(text: str) -> Any:
+    """A list or object as JSON; text that is not JSON stays text, and is rejected later."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
 
 
 def parse_csv_record(record: bytes) -> list[str]:
