@@ -13,8 +13,7 @@ faster. Every second round measures this tree first, so that neither always runs
 warm from the other.
 
 By default it measures vehicle-distribution, emergency-stop and each kind of window, trigger and aggregate on
-the local runner. A kind takes about a second. Sketches (`approx`) cost fifty times as much per event as the
-others, so they get a twentieth of the events. Five rounds of all kinds take about a quarter of an hour on two
+the local runner. A kind takes about a second. Five rounds of all kinds take about a quarter of an hour on two
 cores that do nothing else, the two use cases as long again.
 """
 
@@ -40,8 +39,6 @@ ROOT = Path(__file__).parents[1]
 USE_CASES = ("vehicle-distribution", "emergency-stop")
 KIND_GROUPS = ("windows", "triggers", "aggregates")
 RUNNERS = ("spark", "spark-4-slots", "spark-sql", "spark-sql-complete", "spark-sql-parquet", "local")
-SKETCH_SCALE = 0.05
-"""The part of the events that kinds with sketches are measured with."""
 TOLERANCE = 0.03
 """A case that is slower by more than this is named below the table."""
 NEW_NAMES = {
@@ -96,16 +93,11 @@ class Group:
 
 
 def make_groups(names: Sequence[str], *, scale: float) -> list[Group]:
-    """The commands that measure these cases, kinds and groups of kinds.
-    Sketches are measured apart from other aggregates.
-    """
+    """The commands that measure these cases, kinds and groups of kinds."""
     groups = []
     for name in names:
-        labels = [kind.label for kind in all_kinds() if name in (kind.group, kind.label)]
-        sketches = tuple(label for label in labels if label.endswith(" approx"))
-        others = tuple(label for label in labels if label not in sketches) or (() if sketches else (name,))
-        groups += [Group(others, scale)] * bool(others)
-        groups += [Group(sketches, scale * SKETCH_SCALE)] * bool(sketches)
+        labels = tuple(kind.label for kind in all_kinds() if name in (kind.group, kind.label))
+        groups.append(Group(labels or (name,), scale))
     return groups
 
 

@@ -2,6 +2,8 @@
 
 import importlib.util
 import random
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -81,6 +83,53 @@ def test_frequent_values_are_found_and_their_counts_within_the_bound(parts: int)
 def test_few_distinct_values_of_any_type_are_counted_exactly(values: list[Any]) -> None:
     series = pl.Series(values)
     assert answer(aggregates.top(2, "v", approx=True), series, 2) == answer(aggregates.top(2, "v"), series, 2)
+
+
+KINDS: dict[str, Reduction] = {
+    "distinct": aggregates.distinct("v", approx=True),
+    "quantiles": aggregates.quantiles("v", [0.0, 0.5, 1.0], approx=True),
+    "top": aggregates.top(2, "v", approx=True),
+}
+LISTS: list[tuple[pl.DataType, list[list[Any]]]] = [
+    (pl.Int64(), [[3, 1, None, 3], [None, None], [2**40, -1, 2**40], [7]]),
+    (pl.UInt8(), [[3, 1, None, 3], [None], [255]]),
+    (pl.Float64(), [[0.5, -0.0, 0.0], [None], [1e300, 0.25, None]]),
+    (pl.Boolean(), [[True, None, True], [False]]),
+    (pl.String(), [["ä", "b", "ä", None], [""], [None]]),
+    (pl.Enum(["a", "b"]), [["b", "a", "b"], [None]]),
+    (pl.Date(), [[date(2026, 1, 2), None], [date(1969, 1, 2), date(2026, 1, 2)]]),
+    (pl.Decimal(9, 2), [[Decimal("1.50"), Decimal("1.50"), None], [Decimal("-2.25")]]),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("dtype", "lists"), LISTS, ids=str)
+def test_groups_of_one_batch_have_the_answers_that_each_has_by_itself(
+    kind: str, dtype: pl.DataType, lists: list[list[Any]]
+) -> None:
+    aggregate = KINDS[kind]
+    try:
+        aggregate.check(pl.Schema({"v": dtype}))
+    except DefinitionError:
+        return
+    rows = pl.DataFrame({"g": range(len(lists)), "v": pl.Series(lists, dtype=pl.List(dtype))})
+    states = rows.explode("v").group_by("g", maintain_order=True).agg(*aggregate.partials("a", dtype))
+    merged = states.group_by("g", maintain_order=True).agg(*aggregate.merge("a", dtype))
+    together = merged.select(aggregate.result("a", dtype))["a"].to_list()
+    assert together == [answer(aggregate, pl.Series(values, dtype=dtype), 1) for values in lists]
+    exact = {"distinct": aggregates.distinct("v"), "top": aggregates.top(2, "v")}
+    exact["quantiles"] = aggregates.quantiles("v", [0.0, 0.5, 1.0])
+    assert together == [answer(exact[kind], pl.Series(values, dtype=dtype), 1) for values in lists]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_from_before_the_aggregate_was_added_is_left_out_of_a_merge(kind: str) -> None:
+    aggregate, rows = KINDS[kind], pl.DataFrame({"g": [1, 1, 2], "v": [5, 6, 7]})
+    states = rows.group_by("g").agg(*aggregate.partials("a", pl.Int64()))
+    older = states.with_columns(pl.lit(None, pl.Binary).alias("a.v")).with_columns(pl.col("g") + 1)
+    merged = pl.concat([states, older]).group_by("g").agg(*aggregate.merge("a", pl.Int64())).sort("g")
+    plain = states.select("g", aggregate.result("a", pl.Int64())).sort("g")["a"].to_list()
+    assert merged.select(aggregate.result("a", pl.Int64()))["a"].to_list() == [*plain, None]
 
 
 @pytest.mark.parametrize("aggregate", ["distinct", "quantiles", "top"])

@@ -12,7 +12,7 @@ AGGREGATES = [
     Mutant("aggregates/rankings.py", "descending=descending, nulls_last=True).head(self.k)", "descending=descending).head(self.k)", "nulls come first in a ranking"),
     Mutant("aggregates/rankings.py", "return [rows.implode().list.eval(self._first(pl.element()))]", "return [rows.head(self.k)]", "merged rankings are not ranked again"),
     Mutant("aggregates/rankings.py", "ranked = self._row.filter(self._row.struct.field(self.by[0]).is_not_null())", "ranked = self._row", "rows without a value to rank by are ranked"),
-    Mutant("aggregates/own.py", "return columns[0].drop_nulls().struct.unnest()", "return columns[0].struct.unnest()", "an own aggregate of several values sees rows that do not count"),
+    Mutant("aggregates/own.py", "is_one = len(self.inner.columns) == 1 or self.argument is not None", "is_one = len(self.inner.columns) == 1", "an own aggregate of several values sees rows that do not count"),
     Mutant("graph/build/arguments.py", "if aggregate.argument.where is not None and preview.dtypes[-1] != pl.Boolean:", "if False:", "a condition may be a number"),
     Mutant("graph/build/rankings.py", "return frame.explode(RANKED, empty_as_null=False, keep_nulls=False).unnest(RANKED)", "return frame.explode(RANKED, empty_as_null=True, keep_nulls=False).unnest(RANKED)", "an empty ranking shows a row of nulls"),
     Mutant("graph/build/keys.py", "if name in schema:", "if False:", "a key may replace a column that aggregates read"),

@@ -2,8 +2,9 @@
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import polars as pl
@@ -128,6 +129,20 @@ class Aggregate(ABC):
         return f"{type(self).__name__}({', '.join([*values, *settings, *where])})"
 
 
+class BatchAggregate(Aggregate):
+    """An aggregate of the package whose states are made for all groups of a batch at once: a series per group
+    would cost many times as much as the few values that it holds.
+    """
+
+    @abstractmethod
+    def add_groups(self, groups: pl.Series) -> Iterable[Any]:
+        """For each list of values, none of them null, the state of them."""
+
+    def merge_all(self, states: Iterator[Any]) -> Any:
+        """The state of the values of all states, at least one."""
+        return reduce(self.merge, states)
+
+
 @dataclass(frozen=True)
 class Own(Reduction):
     """Adapts a user-defined aggregate to columns: its partials are encoded states."""
@@ -167,15 +182,15 @@ class Own(Reduction):
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The state of the rows of a group."""
-        return [self._group_expr(self.input_columns(), self._add_rows, f"{name}.v")]
+        return [_each_group(self._values, self._add_rows, f"{name}.v")]
 
     def retract(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """An empty state from which the rows of a group are retracted."""
-        return [self._group_expr(self.input_columns(), self._retract_rows, f"{name}.v")]
+        return [_each_group(self._values, self._retract_rows, f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The merged state of a group."""
-        return [self._group_expr([f"{name}.v"], self._merge_states, f"{name}.v")]
+        return [_each_group(pl.col(f"{name}.v").drop_nulls(), self._merge_states, f"{name}.v")]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The values of the states, as exactly the declared type."""
@@ -194,31 +209,30 @@ class Own(Reduction):
         """As users write it."""
         return str(self.inner)
 
-    def _group_expr(
-        self, columns: Sequence[str], function: Callable[[list[pl.Series]], bytes], name: str
-    ) -> pl.Expr:
-        def state(series: list[pl.Series]) -> pl.Series:
-            return pl.Series([function(series)], dtype=pl.Binary)
+    @property
+    def _values(self) -> pl.Expr:
+        """The values of a group: those that are not null, or of several columns whole rows."""
+        is_one = len(self.inner.columns) == 1 or self.argument is not None
+        return pl.col(self.input_columns()[0]).drop_nulls() if is_one else pl.struct(self.inner.columns)
 
-        return pl.map_groups(list(columns), state, return_dtype=pl.Binary, returns_scalar=True).alias(name)  # type: ignore[arg-type] # any sequence
-
-    def _add_rows(self, columns: list[pl.Series]) -> bytes:
-        return self.inner.encode(self.inner.add_all(self.inner.begin(), self._values(columns)))
-
-    def _retract_rows(self, columns: list[pl.Series]) -> bytes:
-        state, values = self.inner.begin(), self._values(columns)
-        for value in values if isinstance(values, pl.Series) else values.iter_rows(named=True):
-            state = self.inner.retract(state, value)
-        return self.inner.encode(state)
-
-    def _values(self, columns: list[pl.Series]) -> Any:
-        if len(self.inner.columns) == 1:
-            return columns[0].drop_nulls().alias(self.inner.columns[0])
-        if self.argument is not None:
-            return columns[0].drop_nulls().struct.unnest()
-        return pl.DataFrame(
-            [series.alias(name) for series, name in zip(columns, self.inner.columns, strict=True)]
+    def _add_rows(self, groups: pl.Series) -> Iterator[bytes]:
+        if isinstance(self.inner, BatchAggregate):
+            return map(self.inner.encode, self.inner.add_groups(groups.alias(self.inner.columns[0])))
+        return (
+            self.inner.encode(self.inner.add_all(self.inner.begin(), self._as_argument(values)))
+            for values in groups
         )
+
+    def _retract_rows(self, groups: pl.Series) -> Iterator[bytes]:
+        for group in groups:
+            state, values = self.inner.begin(), self._as_argument(group)
+            for value in values if isinstance(values, pl.Series) else values.iter_rows(named=True):
+                state = self.inner.retract(state, value)
+            yield self.inner.encode(state)
+
+    def _as_argument(self, values: pl.Series) -> pl.Series | pl.DataFrame:
+        """The values of one group, as `add_all` takes them."""
+        return values.alias(self.inner.columns[0]) if len(self.inner.columns) == 1 else values.struct.unnest()
 
     def _values_schema(self, schema: pl.Schema) -> pl.Schema:
         """The types of its values, under the names that the class knows."""
@@ -229,16 +243,29 @@ class Own(Reduction):
             return pl.Schema({self.inner.columns[0]: dtype})
         return pl.Schema({field.name: field.dtype for field in dtype.fields})  # type: ignore[attr-defined] # a struct
 
-    def _merge_states(self, columns: list[pl.Series]) -> bytes:
-        states = columns[0].to_list()
-        if len(states) == 1:
-            return bytes(states[0])
-        state = (
-            self.inner.decode(states[0]) if states else self.inner.begin()
-        )  # polars calls it without rows to find the type
-        for data in states[1:]:
-            state = self.inner.merge(state, self.inner.decode(data))
-        return self.inner.encode(state)
+    def _merge_states(self, groups: pl.Series) -> Iterator[bytes | None]:
+        for states in groups.to_list():
+            if len(states) < 2:
+                yield states[0] if states else None
+            else:
+                yield self.inner.encode(self._merge_all(map(self.inner.decode, states)))
+
+    def _merge_all(self, states: Iterator[Any]) -> Any:
+        if isinstance(self.inner, BatchAggregate):
+            return self.inner.merge_all(states)
+        return reduce(self.inner.merge, states)
+
+
+def _each_group(
+    values: pl.Expr, function: Callable[[pl.Series], Iterable[bytes | None]], name: str
+) -> pl.Expr:
+    """What a function makes of the lists of all groups: polars calls it once, not once per group."""
+
+    def states(groups: pl.Series) -> pl.Series:
+        return pl.Series([*function(groups)], dtype=pl.Binary)
+
+    lists = values.implode()
+    return lists.map_batches(states, return_dtype=pl.Binary, is_elementwise=True).alias(name)
 
 
 def own(aggregate: Aggregate) -> Own:

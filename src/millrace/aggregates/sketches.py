@@ -17,15 +17,20 @@ merged in any order:
 """
 
 import importlib.util
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
 
 from millrace.aggregates.arguments import IntoExpr
 from millrace.aggregates.contract import check_sortable
-from millrace.aggregates.own import Aggregate
+from millrace.aggregates.own import BatchAggregate
 from millrace.errors import ComponentMissing, DefinitionError
-from millrace.values.columns import RANK
+from millrace.values.columns import LIST_NUMBER, RANK
+
+NO_TEXT = "\0"
+"""What stands for a text without characters: sketches of distinct values ignore that one."""
 
 
 def require_datasketches(feature: str) -> None:
@@ -44,10 +49,20 @@ def _to_plain(values: pl.Series) -> list[Any]:
         return values.cast(pl.Float64).to_list()
     if dtype.is_integer() or dtype.is_temporal() or dtype == pl.Boolean:
         return values.to_physical().cast(pl.Int64, wrap_numerical=True).to_list()
-    return values.cast(pl.String).to_list()
+    return values.cast(pl.String).replace("", NO_TEXT).to_list()
 
 
-class DistinctSketch(Aggregate):
+def _explode(groups: pl.Series) -> pl.Series:
+    """The values of all lists, one after the other."""
+    return groups.explode(empty_as_null=False)
+
+
+def _bounds(groups: pl.Series) -> Iterator[tuple[int, int]]:
+    """Where the values of each list begin and end among those of all."""
+    return pairwise([0, *groups.list.len().cum_sum()])
+
+
+class DistinctSketch(BatchAggregate):
     """The number of distinct values, by HyperLogLog with 4,096 registers.
 
     Exact to about 200 values. Beyond, the standard error is 1.6 % (within 3.3 % in 95 of 100 cases, 4.9 % in
@@ -73,21 +88,31 @@ class DistinctSketch(Aggregate):
 
     def add(self, state: Any, value: Any) -> Any:
         """Updates the sketch with a value."""
-        return self.add_all(state, pl.Series([value]))
-
-    def add_all(self, state: Any, values: Any) -> Any:
-        """Updates with each distinct value once."""
-        for value in _to_plain(values.unique()):
-            state.update(value)
+        [plain] = _to_plain(pl.Series([value]))
+        state.update(plain)
         return state
 
+    def add_groups(self, groups: pl.Series) -> Iterator[Any]:
+        """Sketches that got each distinct value once."""
+        distinct = groups.list.unique()
+        values = _to_plain(_explode(distinct))
+        for first, last in _bounds(distinct):
+            state = self.create()
+            for value in values[first:last]:
+                state.update(value)
+            yield state
+
     def merge(self, one: Any, other: Any) -> Any:
+        """The merged sketch."""
+        return self.merge_all(iter((one, other)))
+
+    def merge_all(self, states: Iterator[Any]) -> Any:
         """The merged sketch."""
         import datasketches
 
         union = datasketches.hll_union(self.LG_K)
-        union.update(one)
-        union.update(other)
+        for state in states:
+            union.update(state)
         return union.get_result(datasketches.tgt_hll_type.HLL_8)
 
     def result(self, state: Any) -> int:
@@ -105,7 +130,7 @@ class DistinctSketch(Aggregate):
         return datasketches.hll_sketch.deserialize(data)
 
 
-class QuantilesSketch(Aggregate):
+class QuantilesSketch(BatchAggregate):
     """Values at ranks, by KLL with k = 200.
 
     Exact for fewer than 200 values. Beyond, the rank of a result is off by at most 1.33 % of all values in 99
@@ -144,10 +169,13 @@ class QuantilesSketch(Aggregate):
         state.update(float(value))
         return state
 
-    def add_all(self, state: Any, values: Any) -> Any:
-        """Updates with all values in one call."""
-        state.update(values.cast(pl.Float64).to_numpy(writable=True))
-        return state
+    def add_groups(self, groups: pl.Series) -> Iterator[Any]:
+        """Sketches that got the values of each group in one call."""
+        values = _explode(groups).cast(pl.Float64).to_numpy(writable=True)
+        for first, last in _bounds(groups):
+            state = self.create()
+            state.update(values[first:last])
+            yield state
 
     def merge(self, one: Any, other: Any) -> Any:
         """The merged sketch."""
@@ -169,7 +197,7 @@ class QuantilesSketch(Aggregate):
         return datasketches.kll_doubles_sketch.deserialize(data)
 
 
-class FrequentSketch(Aggregate):
+class FrequentSketch(BatchAggregate):
     """The most frequent values with approximate counts, by the frequent-items sketch with a map of 1,024
     entries (more for a greater k).
 
@@ -215,11 +243,13 @@ class FrequentSketch(Aggregate):
         state.update(_type_letter(value) + str(value))
         return state
 
-    def add_all(self, state: Any, values: Any) -> Any:
-        """Updates with each distinct value once, and its count."""
-        for value, count in values.value_counts(name="count").iter_rows():
-            state.update(_type_letter(value) + str(value), count)
-        return state
+    def add_groups(self, groups: pl.Series) -> list[Any]:
+        """Sketches that got each distinct value once, and its count."""
+        states = [self.create() for _ in range(len(groups))]
+        rows = groups.to_frame().with_row_index(LIST_NUMBER).explode(groups.name, empty_as_null=False)
+        for number, value, count in rows.group_by(LIST_NUMBER, groups.name).len().iter_rows():
+            states[number].update(_type_letter(value) + str(value), count)
+        return states
 
     def merge(self, one: Any, other: Any) -> Any:
         """The merged sketch."""
