@@ -50,6 +50,8 @@ class IngestCounts:
     """The latest event time written."""
     recovered_errors: Counter[str] = field(default_factory=Counter)
     """Errors at the source that were overcome, by kind."""
+    first_reject: str = ""
+    """Where the first dead letter stood, and what is wrong with it."""
     early_times: dict[str, EarlyTimes] = field(default_factory=dict)
     """By column, how many times are suspiciously early, and the first of them."""
 
@@ -140,6 +142,7 @@ def _write_batch(
     isolated = isolate(processor, batch)
     rejects = [*batch.rejects, *isolated.rejects]
     if rejects:
+        counts.first_reject = counts.first_reject or _describe(rejects[0])
         log.ensure_raw(dead)
         for dead_letters in split_letters(
             truncate_letters(_dead_letters(rejects), log.max_record_bytes(dead))
@@ -158,6 +161,11 @@ def _write_batch(
     counts.received += len(batch) + len(batch.rejects)
     counts.skipped.update(isolated.skipped)
     counts.rejected.update(reject.reason for reject in rejects)
+
+
+def _describe(reject: Reject) -> str:
+    text = ": ".join(filter(None, (reject.raw.origin, reject.reason, reject.detail)))
+    return " ".join(text.split())[:500]
 
 
 def _dead_letters(rejects: Sequence[Reject]) -> OutgoingRecords:

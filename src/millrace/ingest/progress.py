@@ -47,6 +47,8 @@ class IngestProgress:
         for label, counter in (("passed over", counts.skipped), ("rejected", counts.rejected)):
             if counter:
                 self.out.write(f"  {label}: {_format_counts(counter)}\n")
+        if counts.first_reject:
+            self.out.write(f"  the first reject: {counts.first_reject}\n")
         for column, early in counts.early_times.items():
             self.out.write(f"  look at {early.describe(column)}\n")
         self.out.flush()

@@ -10,6 +10,7 @@ from millrace.cli.commands.options import Config, LogUrl, format_examples, load_
 
 if TYPE_CHECKING:
     from millrace.config import IngestSettings
+    from millrace.ingest.pipeline import IngestCounts
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -258,6 +259,19 @@ def _run(sources: "dict[str, IngestSettings]", *, log: str | None, config: Path 
     settings = load_settings(config, log_url=log)
     stop = StopSignal()
     with stop.on_interrupt():
-        ingest_all(sources, open_log(settings), out=sys.stderr, stop=stop)
+        counts = ingest_all(sources, open_log(settings), out=sys.stderr, stop=stop)
     if stop.is_requested:
         raise typer.Exit(130)
+    for name, count in counts.items():
+        _refuse_if_nothing_fits(name, count)
+
+
+def _refuse_if_nothing_fits(name: str, counts: "IngestCounts") -> None:
+    """Ends with an error where a source brought nothing but rejects: then an option is wrong, and no line."""
+    from millrace.errors import InputError
+
+    if counts.received and counts.rejected.total() == counts.received:
+        raise InputError(
+            f"{name}: all {counts.received:,} messages were rejected, so nothing was written; the first: "
+            f"{counts.first_reject}; mend the options or the source, and ingest it again"
+        )

@@ -143,6 +143,7 @@ class _LineConnector(Connector):
                 f"the first line of {self._source} names {', '.join(map(repr, duplicates))} more than once, "
                 "so it cannot be told which values are meant; rename the columns that are not"
             )
+        self.line_format.check_header(names, self._source)
         return names
 
 

@@ -1,6 +1,7 @@
 """Lines of text as events of a declared topic: JSON objects, or CSV whose first line names the columns."""
 
 import csv
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import msgspec
 import polars as pl
 
 from millrace import timestamps
-from millrace.errors import ConfigError, MillraceError
+from millrace.errors import ConfigError, InputError, MillraceError
 from millrace.graph import find_jobs
 from millrace.ingest.connectors.recording_files import MAX_LINE_BYTES
 from millrace.ingest.contract import MISFIT, MessageBatch, MessageRejected, RawMessage, Reject, build_columns
@@ -55,6 +56,15 @@ class LineFormat:
                 f"unit={self.unit!r} is unknown; use 'ms' or 's': what a number in the column of times counts"
             )
 
+    def check_header(self, header: Sequence[str], source: str) -> None:
+        """Refuses CSV without the column of times, as all its lines would be rejected."""
+        if self.time is not None and self.time not in header:
+            raise InputError(
+                f"{source} has no column {self.time!r}, so its events have no time"
+                f"{_suggest(self.time, header)}; it has {', '.join(header)[:200]}; "
+                "name the column of times (--time)"
+            )
+
     def parse(self, lines: Sequence[RawMessage], header: Sequence[str]) -> MessageBatch:
         """The events of lines, and a reject for each line that is not an event."""
         events: list[tuple[RawMessage, Any, int]] = []
@@ -84,7 +94,12 @@ class LineFormat:
             if self.format == "jsonl"
             else self._convert_csv(shape, raw, header)
         )
-        return row, raw.received if self.time is None else self._parse_time(shape.get(row, self.time))
+        if self.time is None:
+            return row, raw.received
+        value = shape.get(row, self.time)
+        if value is None or value == "":
+            raise MessageRejected("no time", self._describe_missing_time(raw.payload))
+        return row, self._parse_time(value)
 
     def _decode_json(self, shape: event_values.RowDecoder, line: bytes) -> Any:
         try:
@@ -131,9 +146,16 @@ class LineFormat:
         if row.get(key) is None if key is not None else not row.keys() & self.topic.schema.keys():
             raise MessageRejected(f"no {key or 'column of the topic'}", f"there are {', '.join(row)[:200]}")
 
+    def _describe_missing_time(self, line: bytes) -> str:
+        names = list(_decode_object(line)) if self.format == "jsonl" else []
+        if self.format == "csv" or self.time in names:
+            return f"column {self.time!r} is empty"
+        return (
+            f"there is no column {self.time!r}{_suggest(str(self.time), names)}; "
+            f"there are {', '.join(names)[:200]}"
+        )
+
     def _parse_time(self, value: Any) -> int:
-        if value is None or value == "":
-            raise MessageRejected("no time", f"column {self.time!r} is empty or missing")
         try:
             time = timestamps.value_to_millis(value, unit=_UNIT_MS[self.unit], exact=False)
         except (ValueError, OverflowError) as error:
@@ -146,6 +168,11 @@ class LineFormat:
                 "impossible event time", f"{str(value)[:100]!r} in column {self.time!r}{hint}"
             )
         return time
+
+
+def _suggest(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _parse_nested(text: str) -> Any:
