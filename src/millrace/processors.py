@@ -35,6 +35,7 @@ from millrace.timestamps import TimeDomain
 from millrace.values.calls import require_choice
 from millrace.values.expressions import DType
 from millrace.values.storable import copy_storable
+from millrace.values.user_code import add_values
 
 __all__ = ["Context", "Processor"]
 
@@ -181,14 +182,19 @@ def _timer_millis(name: str, at: Any) -> int:
     return millis
 
 
-def call_processor(processor: Processor, ctx: Context, call: Callable[[], None]) -> None:
-    """A call of the user's code, during which its state is that of `ctx`."""
+def call_processor(
+    processor: Processor, ctx: Context, call: Callable[[], None], row: Mapping[str, Any] | None = None
+) -> None:
+    """A call of the user's code, during which its state is that of `ctx`. What it raises names the row."""
     processor.context, ctx.side_outputs = ctx, processor.side_outputs
     try:
         call()
         for declared, copy, original in list(ctx.handed_out.values()):
             if copy != original:
                 declared.write(ctx, copy)
+    except Exception as error:
+        add_values(error, row if row is not None else {**ctx.key, "event_time": ctx.time})
+        raise
     finally:
         processor.context = None
 

@@ -59,7 +59,7 @@ def test_the_millionth_event_stops_one_job_and_not_the_other(log: Log, tmp_path:
         JobQuarantined,
         match=(
             "job bad was stopped by its own code in batch 2: ZeroDivisionError: number "
-            r"999999 \(in map_batches"
+            r"999999 \(stopping_jobs.py:52 in check; in map_batches"
         ),
     ):
         run(log, tmp_path / "both", good(), bad(999_999))

@@ -50,12 +50,20 @@ def _run(args: list[str], *, debug: bool) -> int:
     except MillraceError as error:
         if debug:
             raise
-        return _report_failure(str(error))
+        return _report_failure(_describe(error))
     except SystemExit as end:
         if end.code == INTERRUPTED:
             return _report_interrupt()
         return end.code if isinstance(end.code, int) else 1 if end.code else 0
     return 0
+
+
+def _describe(error: Exception) -> str:
+    """The error's text with the line of the user's program that caused it, if one did."""
+    from millrace.values.user_code import locate
+
+    line = locate(error)
+    return f"{error} ({line})" if line and line not in str(error) else str(error)
 
 
 def _raise_interrupt(_number: int, _frame: object) -> None:
@@ -88,6 +96,11 @@ def _report_crash(error: Exception) -> int:
         return _report_failure(
             f"{_without_secrets(message)}; check the path and its permissions; --debug shows the traceback"
         )
+    from millrace.values.user_code import describe_failure
+
+    if known := _without_secrets(describe_failure(error)):  # a job's own code raised
+        kind = type(error).__name__
+        return _report_failure(f"{kind}: {_without_secrets(message)}{known}; --debug shows the traceback")
     import tempfile
     import traceback
 

@@ -17,6 +17,7 @@ from millrace.errors import LogError, StateError
 from millrace.log.dead_letters import DEAD_SCHEMA, MAX_REASON_CHARS, replace_surrogates
 from millrace.values.calls import UserCodeExit, ordinary_errors
 from millrace.values.columns import OFFSET, PARTITION, RECORD_KEY, RECORD_VALUE
+from millrace.values.user_code import add_row, describe_failure
 
 NOT_USER_ERRORS = (MemoryError, LogError, StateError)
 """What no job is to blame for: it stops the batch, which is tried again."""
@@ -77,9 +78,8 @@ def failure_block(job: str, where: str, error: Exception, rows: pl.DataFrame) ->
     message = (
         str(error).strip().partition("\n")[0][:MAX_REASON_CHARS]
     )  # some errors quote all that they were given
-    notes = "; ".join([*getattr(error, "__notes__", []), where])
     kind = "" if isinstance(error, UserCodeExit) else type(error).__name__
-    reason = replace_surrogates(f"{': '.join(filter(None, [kind, message]))} ({notes})")
+    reason = replace_surrogates(f"{': '.join(filter(None, [kind, message]))}{describe_failure(error, where)}")
     dead = rows.with_columns(pl.lit(reason).alias("reason")).select(
         pl.col(c).cast(t) for c, t in DEAD_SCHEMA.items()
     )
@@ -93,7 +93,7 @@ def parse_failure(block: Block) -> Failure:
 
 
 def find_culprits(
-    run: Callable[[Sequence[pl.DataFrame]], object], frames: Sequence[pl.DataFrame]
+    run: Callable[[Sequence[pl.DataFrame]], object], frames: Sequence[pl.DataFrame], *, most: int = MAX_ROWS
 ) -> list[pl.DataFrame]:
     """Of frames with which `run` raises, the few rows with which it still does: found by halving. Those of
     one frame stay apart from another's.
@@ -103,7 +103,7 @@ def find_culprits(
     """
     found: list[list[pl.DataFrame]] = []
     waiting, tries = [list(frames)], 0
-    while waiting and len(found) < MAX_ROWS:
+    while waiting and len(found) < most:
         part = waiting.pop()
         halves = _split_in_half(part)
         tries += len(halves)
@@ -112,6 +112,15 @@ def find_culprits(
         if not failing_halves:
             found.append([frame.head(MAX_ROWS) for frame in part])
     return [pl.concat(parts).head(MAX_ROWS) for parts in zip(*found, strict=True)]
+
+
+def note_culprit(
+    error: Exception, run: Callable[[Sequence[pl.DataFrame]], object], frames: Sequence[pl.DataFrame]
+) -> None:
+    """Notes a row with which `run` raised `error`, where jobs are not isolated and the caller gets it."""
+    if any(frame.height for frame in frames):
+        with contextlib.suppress(Exception):
+            add_row(error, *find_culprits(run, frames, most=1))
 
 
 def _split_in_half(frames: list[pl.DataFrame]) -> list[list[pl.DataFrame]]:

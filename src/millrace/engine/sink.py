@@ -18,6 +18,7 @@ from millrace.engine.plan import Operator, Plan
 from millrace.engine.progress import PartitionWatermark, WatermarkHold, find_hold
 from millrace.values.calls import ordinary_errors
 from millrace.values.columns import LATE_PARTITION, OFFSET, RECORD_KEY, RECORD_VALUE, ROW_COUNT, TOPIC
+from millrace.values.user_code import add_row
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ def _gather_late(
             if not plan.isolates_jobs:
                 raise
             [bad] = find_culprits(partial(_apply, route.edge), [selected])
+            add_row(error, bad)
             return [
                 parse_failure(
                     failure_block(

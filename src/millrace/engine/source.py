@@ -20,6 +20,7 @@ from millrace.engine.isolation import (
     RUNNING_JOBS,
     failure_block,
     find_culprits,
+    note_culprit,
     to_dead_letters,
 )
 from millrace.engine.lag_estimate import LagReport, report_lags
@@ -27,6 +28,7 @@ from millrace.engine.plan import Plan, Route
 from millrace.engine.routing import add_raw_bytes, deliver, source_order
 from millrace.values.calls import ordinary_errors
 from millrace.values.columns import CLOCK, INGESTED, IS_FUTURE, PARTITION, SOURCE
+from millrace.values.user_code import add_row
 from millrace.watermarks import EMPTY_PARTITION_TIMEOUT, UPSTREAM_CLOCK
 
 if TYPE_CHECKING:
@@ -114,6 +116,7 @@ def _add_clocks(plan: Plan, batch: PartitionBatch, body: Body) -> pl.DataFrame:
         except Exception as error:  # noqa: BLE001 - a user's expression: whatever it raises stops its jobs
             clocks[id] = pl.lit(None, pl.Int64).alias(clock.meta.output_name())
             [bad] = find_culprits(partial(_select, clock), [rows.with_columns(*added)])
+            add_row(error, bad)
             dead = to_dead_letters(add_raw_bytes(bad, [batch]), batch.topic)
             routes = [route for route in plan.routes_of_topic(batch.topic) if _clock_id(route) == id]
             jobs = [job for route in routes for job in route.jobs]
@@ -183,25 +186,32 @@ def _count_rows(batch: PartitionBatch, body: Body) -> None:
             body.blocks.append(Block.of("dead", "dead", batch.decoded.dead))
 
 
+def _have_failed(jobs: Sequence[str], body: Body) -> bool:
+    return {f"failed/{job}" for job in jobs} <= {block.target for block in body.blocks}
+
+
 def _follow_isolated(
     plan: Plan, route: Route, rows: pl.DataFrame, batches: Sequence[PartitionBatch], bodies: list[Body]
 ) -> None:
     """Follows a route unless its jobs have failed. If it raises, only its own jobs fail."""
     RUNNING_JOBS.jobs = route.jobs
-    if not plan.isolates_jobs:
-        _follow_route(route, rows, batches, bodies)
-        return
-    if {f"failed/{job}" for job in route.jobs} <= {block.target for block in bodies[0].blocks}:
+    if plan.isolates_jobs and _have_failed(route.jobs, bodies[0]):
         return
     try:
         with ordinary_errors():
             _follow_route(route, rows, batches, bodies)
     except NOT_USER_ERRORS:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a job's code raises stops that job
-        [bad] = find_culprits(
-            lambda parts: _follow_route(route, parts[0], batches, [Body(0) for _ in bodies]), [rows]
-        )
+    except Exception as error:
+
+        def rerun(parts: Sequence[pl.DataFrame]) -> None:
+            _follow_route(route, parts[0], batches, [Body(0) for _ in bodies])
+
+        if not plan.isolates_jobs:
+            note_culprit(error, rerun, [rows])
+            raise
+        [bad] = find_culprits(rerun, [rows])
+        add_row(error, bad)
         topic = batches[0].topic
         dead = to_dead_letters(add_raw_bytes(bad, batches), topic)
         bodies[0].blocks += [failure_block(job, f"reading {topic}", error, dead) for job in route.jobs]

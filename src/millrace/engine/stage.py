@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
@@ -18,6 +18,7 @@ from millrace.engine.isolation import (
     failure_block,
     find_culprits,
     is_user_error,
+    note_culprit,
     to_dead_letters,
 )
 from millrace.engine.operators import windows
@@ -31,6 +32,7 @@ from millrace.engine.state import SlotState
 from millrace.errors import StateUnreadable
 from millrace.values.calls import ordinary_errors
 from millrace.values.columns import PAIR
+from millrace.values.user_code import add_row
 
 
 def forget_state() -> None:
@@ -85,9 +87,13 @@ def _step_operators(
         except NOT_USER_ERRORS:
             raise
         except Exception as error:
+            rerun = _make_rerun(plan, operator, state, incoming, blocks)
             if not plan.isolates_jobs:
+                note_culprit(error, rerun, [block.frame for block in blocks])
                 raise
-            dead = _find_offending_rows(plan, operator, state, incoming, blocks)
+            found = find_culprits(rerun, [block.frame for block in blocks])
+            add_row(error, *found)
+            dead = _collect_dead_letters(operator, found, blocks)
             own.blocks += [failure_block(job, f"in {id}", error, dead) for job in operator.jobs]
     return state
 
@@ -147,10 +153,10 @@ def _fails_without_state(operator: Operator, inbox: tuple[Body, list[Block]]) ->
     return False
 
 
-def _find_offending_rows(
+def _make_rerun(
     plan: Plan, operator: Operator, state: SlotState, incoming: Body, blocks: list[Block]
-) -> pl.DataFrame:
-    """Of what came to an operator, the rows with which it fails."""
+) -> Callable[[Sequence[pl.DataFrame]], None]:
+    """Runs an operator again on parts of what came to it."""
 
     def rerun(frames: Sequence[pl.DataFrame]) -> None:
         parts = [
@@ -161,7 +167,13 @@ def _find_offending_rows(
         outgoing = [_next_body(incoming) for _ in range(plan.slots)]
         _step_operator(plan, operator, 0, state, (incoming, parts), (outgoing, outgoing[0]))
 
-    found = find_culprits(rerun, [block.frame for block in blocks])
+    return rerun
+
+
+def _collect_dead_letters(
+    operator: Operator, found: Sequence[pl.DataFrame], blocks: list[Block]
+) -> pl.DataFrame:
+    """The rows with which an operator failed, as dead letters."""
     return pl.concat(
         [
             NO_DEAD_LETTERS.drop("reason"),

@@ -15,6 +15,7 @@ from typing import Any, TypeGuard
 from millrace.errors import ComponentMissing, DefinitionError, MillraceError
 from millrace.stream import Job
 from millrace.values.calls import UserCodeExit, describe_error, ordinary_errors
+from millrace.values.user_code import describe_failure
 from millrace.views import View
 
 BUILT_IN = "millrace.transit.jobs:BUILT_IN"
@@ -129,7 +130,8 @@ def _import_module(name: str, spec: str) -> ModuleType:
             f"{spec!r} needs the module {error.name!r}, which is not installed{remedy}"
         ) from error
     except Exception as error:
-        raise DefinitionError(f"{spec!r}: {name} fails when loaded: {describe_error(error)}") from error
+        raised = f"{describe_error(error)}{describe_failure(error)}"
+        raise DefinitionError(f"{spec!r}: {name} fails when loaded: {raised}") from error
 
 
 def _add_to_path(folder: Path) -> None:

@@ -22,6 +22,7 @@ from millrace.topics import Topic
 from millrace.values import event_values
 from millrace.values.calls import describe_error, ordinary_errors
 from millrace.values.event_values import InvalidValue
+from millrace.values.user_code import describe_failure
 
 MISFIT = "does not fit the type"
 """The reason of messages that are understood, but do not fit the type of their topic."""
@@ -234,7 +235,7 @@ def _process_one(processor: MessageProcessor, raw: RawMessage, batch: MessageBat
     except MessageRejected as rejected:
         return Reject(rejected.reason, rejected.detail, raw)
     except Exception as error:  # noqa: BLE001 - one message never stops the others, whatever a processor does
-        return Reject("processor failed", describe_error(error), raw)
+        return Reject("processor failed", f"{describe_error(error)}{describe_failure(error)}", raw)
 
 
 def build_frame(events: Sequence[tuple[RawMessage, Event]], rejects: list[Reject]) -> pl.DataFrame:

@@ -24,6 +24,7 @@ from millrace.timestamps import EarlyTimes
 from millrace.topics import Topic
 from millrace.values import event_values
 from millrace.values.calls import describe_error, ordinary_errors
+from millrace.values.user_code import describe_failure
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,7 @@ def _check_nulls(topic: Topic, rows: pl.DataFrame) -> None:
 
 
 def _reject_failed(error: Exception, batch: MessageBatch) -> Reject:
-    return Reject("processor failed", describe_error(error), batch[0])
+    return Reject("processor failed", f"{describe_error(error)}{describe_failure(error)}", batch[0])
 
 
 def _split_batch(batch: MessageBatch) -> Iterator[MessageBatch]:

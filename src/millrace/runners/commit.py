@@ -68,6 +68,7 @@ from millrace.runners.state.quarantine import Quarantine
 from millrace.topics import Topic
 from millrace.values.calls import ordinary_errors
 from millrace.values.columns import RECORD_KEY, RECORD_VALUE
+from millrace.values.user_code import add_row
 
 RECOMPUTE_REMEDY = (
     "compute everything once more into a new version of the topics (millrace backfill), or begin with "
@@ -168,6 +169,7 @@ class Committer:
         self, jobs: list[str], topic: Topic, frame: pl.DataFrame, error: Exception, now: int
     ) -> list[Failure]:
         [offending] = find_culprits(lambda parts: encode(topic, parts[0], ingestion_time=now), [frame])
+        add_row(error, offending)
         rows = to_dead_letters(offending, None)
         running = [job for job in jobs if self._quarantine is None or job not in self._quarantine.cases]
         return [parse_failure(failure_block(job, f"writing {topic.name}", error, rows)) for job in running]

@@ -154,7 +154,7 @@ class ProcessorCalls:
             time_domain=time_domain,
         )
         if row is not None:
-            call_processor(processor, ctx, lambda: processor.process(row, ctx))
+            call_processor(processor, ctx, lambda: processor.process(row, ctx), row)
         else:
             call_processor(processor, ctx, lambda: processor.on_timer(ctx, timer))
         for output, at, values in ctx.emitted:
@@ -165,7 +165,8 @@ class ProcessorCalls:
         self.is_shared_changed = True
         self.shared.last_time = max(self.shared.last_time, time)
         ctx = Context({}, KeyState(), self.shared, time, self.now, "shared")
-        call_processor(self.node.processor, ctx, lambda: self.node.processor.process_broadcast(row, ctx))
+        processor = self.node.processor
+        call_processor(processor, ctx, lambda: processor.process_broadcast(row, ctx), row)
 
     def _collect_new_timers(self, timers_before: dict[Key, tuple[dict[str, int], dict[str, int]]]) -> None:
         for key in self.touched_keys:

@@ -150,8 +150,11 @@ class Quarantine:
             raise self.to_error()
 
     def to_error(self) -> JobQuarantined:
-        """One error for all cases."""
-        return JobQuarantined(". ".join(describe(job, case) for job, case in self.cases.items()))
+        """One error for all cases, caused by what they raised."""
+        error = JobQuarantined(". ".join(describe(job, case) for job, case in self.cases.items()))
+        traces = [_read_trace(case) for case in self.cases.values()]
+        error.__cause__ = _Raised("\n\n".join(filter(None, traces))) if any(traces) else None
+        return error
 
     def _trace_path(self, job: str) -> Path:
         return self._path.with_name(f"quarantine-{job}.txt")
@@ -178,6 +181,20 @@ class Quarantine:
         stored = {"jobs": {job: asdict(case) for job, case in cases.items()}}
         write_file(self._path, encode_checked(stored), durable=True)
         self.cases = cases
+
+
+class _Raised(Exception):
+    """The traceback of a user's code as it was stored, so that a traceback of `JobQuarantined` shows it."""
+
+    def __str__(self) -> str:
+        return f"\n\n{self.args[0]}"
+
+
+def _read_trace(case: Case) -> str:
+    try:
+        return Path(case.trace).read_text(errors="replace") if case.trace else ""
+    except OSError:
+        return ""
 
 
 @contextmanager
