@@ -131,15 +131,15 @@ def split_late(rows: pl.DataFrame, is_late: pl.Expr) -> tuple[pl.DataFrame, pl.D
     """The rows that are taken, and those that are refused as the late output shows them;
     of a broadcast row one slot does.
     """
-    is_refused = pl.col(IS_FUTURE) | is_late
-    is_reported = is_refused
+    is_refused = rows.select(pl.col(IS_FUTURE) | is_late).to_series()
+    if not is_refused.any() and not is_refused.null_count():
+        return rows, None
+    refused = rows.filter(is_refused)
     if REPORTS_ERRORS in rows.columns:
-        is_reported = is_refused & pl.col(REPORTS_ERRORS).fill_null(value=True)
+        refused = refused.filter(pl.col(REPORTS_ERRORS).fill_null(value=True))
     reason = pl.when(pl.col(IS_FUTURE)).then(pl.lit("future")).otherwise(pl.lit("late"))
-    verdicts = rows.filter(is_reported).select(
-        ROW_INDEX, reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed")
-    )
-    late = None if verdicts.is_empty() else format_late_rows(rows, verdicts)
+    verdicts = refused.select(ROW_INDEX, reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed"))
+    late = None if verdicts.is_empty() else format_late_rows(refused, verdicts)
     return rows.filter(~is_refused), late
 
 

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import polars as pl
 
 from millrace import graph
@@ -85,9 +86,8 @@ class DeduplicateOperator:
             state, accepted = self.rows.release(state, accepted, saved["time"], progress.watermark)
         rows = {}
         if accepted is not None and not accepted.is_empty():
-            state, emitted = self._drop_duplicates(state, accepted.sort(ORDER), progress.watermark)
-            parts = emitted.partition_by(EDGE, as_dict=True)
-            rows = {int(edge): self._to_rows(part) for (edge,), part in parts.items()}
+            state, emitted = self._drop_duplicates(state, accepted, progress.watermark)
+            rows = {edge: self._to_rows(part) for edge, part in self._split_by_edge(emitted)}
         values = {"progress": progress.after.to_json(), "time": progress.watermark}
         return OperatorResult(
             state.with_values(operator_id, values).expire(operator_id, SEEN, progress.watermark),
@@ -130,37 +130,53 @@ class DeduplicateOperator:
     def _drop_duplicates(
         self, state: SlotState, rows: pl.DataFrame, time: int
     ) -> tuple[SlotState, pl.DataFrame]:
-        """The rows, in order, that are not copies of others or of earlier ones; those are remembered."""
-        identity, until = self.node.identity_columns, pl.col("event_time") + self.node.within
+        """The rows that are not copies of others or of earlier ones; those are remembered, as long as the
+        watermark lets copies of them come. They are in order where a topic shows them: operators order
+        rows themselves.
+        """
+        until = pl.col("event_time") + self.node.within
         layout = Layout(pl.col("event_time"), until, lambda frame: frame.filter(until > time))
         seen = self._read_seen(state, rows)
         if self.node.is_immediate:
-            first = rows.unique(identity, keep="first", maintain_order=True)
-            emitted = first.join(seen, on=identity, how="anti", nulls_equal=True)
+            emitted = self._drop_copies(rows, seen)
+            emitted = emitted.sort(ORDER) if self.operator.shows else emitted
         else:
-            emitted = self._drop_within(rows, seen)
-        remembered = emitted.select(self._remembered_columns)
+            emitted = self._drop_within(rows.sort(ORDER), seen)
+        remembered = emitted.filter(until > time).select(self._remembered_columns)
         return state.append(self.operator.id, SEEN, remembered, layout), emitted
 
     def _read_seen(self, state: SlotState, rows: pl.DataFrame) -> pl.DataFrame:
         """What is remembered of earlier rows that these may be copies of."""
-        identity, within = self.node.identity_columns, 0 if self.node.is_immediate else self.node.within
+        within = 0 if self.node.is_immediate else self.node.within
         columns = self._remembered_columns
         first, last = rows.select(
             pl.col(ROW_TIME).min().alias("first") - within, pl.col(ROW_TIME).max().alias("last")
         ).row(0)
-        near = pl.col("event_time").is_between(first, last)
-        chunks = [
-            chunk
+        frames = [
+            chunk.frame.select(columns)
             for chunk in state.table(self.operator.id, SEEN).chunks
             if chunk.min_end <= last and chunk.max_end - self.node.within >= first
         ]
-        identities = rows.select(identity).unique()
-        found = [
-            chunk.frame.filter(near).join(identities, on=identity, how="semi", nulls_equal=True)
-            for chunk in chunks
-        ]
-        return pl.concat([rows.select(columns).clear(), *(frame.select(columns) for frame in found)])
+        return pl.concat([rows.select(columns).clear(), *frames]).filter(
+            pl.col("event_time").is_between(first, last)
+        )
+
+    def _drop_copies(self, rows: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
+        """The first row of each kind, unless it was seen before.
+
+        Copies are few. So they are looked for among the rows whose hash another row has, too, or whose time
+        is not behind all that was seen, and all other rows stay where they are.
+        """
+        identity, copies = self.node.identity_columns, []
+        if not seen.is_empty():
+            near = rows.filter(pl.col("event_time") <= seen["event_time"].max())
+            copies.append(near.join(seen, on=identity, how="semi", nulls_equal=True)[ROW_INDEX])
+        shares_hash = _shares_hash(rows.select(identity))
+        if shares_hash.any():
+            alike = rows.filter(shares_hash).sort(ORDER)
+            copies.append(alike.filter(~pl.struct(identity).is_first_distinct())[ROW_INDEX])
+        dropped = pl.concat([rows[ROW_INDEX].clear(), *copies])
+        return rows if dropped.is_empty() else rows.filter(~pl.col(ROW_INDEX).is_in(dropped.implode()))
 
     def _drop_within(self, rows: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
         """The first row of each kind, then the first that is at least `within` later, and so on.
@@ -170,7 +186,8 @@ class DeduplicateOperator:
         emitted before it.
         """
         identity, time = self.node.identity_columns, pl.col("event_time")
-        last_emitted = seen.group_by(identity).agg(time.max().alias(LAST_EMITTED))
+        earlier = seen.join(rows, on=identity, how="semi", nulls_equal=True)
+        last_emitted = earlier.group_by(identity).agg(time.max().alias(LAST_EMITTED))
         pending = (
             rows.drop(ROW_INDEX)
             .with_row_index(ROW_INDEX)
@@ -189,7 +206,21 @@ class DeduplicateOperator:
             pending = pending.filter(pl.col(ROW_INDEX) != pl.col(FIRST_ROW)).drop(FIRST_ROW)
         return pl.concat(emitted).drop(LAST_EMITTED)
 
+    def _split_by_edge(self, rows: pl.DataFrame) -> Sequence[tuple[int, pl.DataFrame]]:
+        if len(self.operator.edges) == 1:
+            return [(0, rows)]
+        parts = rows.partition_by(EDGE, as_dict=True)
+        return [(int(edge), part) for (edge,), part in parts.items()]
+
     def _to_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows as they go on; those that have waited come in order, so that nothing can refuse them."""
         watermark = pl.col(WATERMARK) if self.node.is_immediate else pl.lit(None, pl.Int64)
         return rows.with_columns(watermark.alias(CLOCK)).drop(_INTERNAL_COLUMNS)
+
+
+def _shares_hash(rows: pl.DataFrame) -> pl.Series:
+    """Whether another row has the same hash: equal rows do, and hardly any others."""
+    hashes = rows.hash_rows().to_numpy()
+    in_order = np.sort(hashes)
+    shared = in_order[1:][in_order[1:] == in_order[:-1]]
+    return pl.Series(np.isin(hashes, shared) if len(shared) else np.zeros(len(hashes), np.bool_))

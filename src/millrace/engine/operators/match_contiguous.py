@@ -24,8 +24,9 @@ from millrace.engine.ordered_rows import OrderedRows
 from millrace.engine.plan import Operator
 from millrace.engine.state import SlotState
 from millrace.patterns.cep.contiguous import ContiguousMatcher
+from millrace.patterns.cep.key_order import NumberedKeys
 from millrace.patterns.cep.matcher import Matcher
-from millrace.values.columns import DUE, EXPIRES_AT, MAY_BEGIN, STATE_VERSION
+from millrace.values.columns import DUE, EXPIRES_AT, MAY_BEGIN, OFFSET, SOURCE, STATE_VERSION
 
 ROWS_TABLE = "stretches"
 """State table: the rows with which open matches began, and those after them."""
@@ -69,24 +70,32 @@ class ContiguousMatchOperator:
         show the matches that are certain.
         """
         batch = self.rows.take(state, body, blocks)
-        state, table, schema = batch.state, self.kept_rows, self.matcher.schema
-        rows = batch.sorted(schema.to_frame(), ORDER).select(list(schema))
-        stored = table.read_due(state, rows.select(self.node.keys), batch.old_watermark, batch.deadline)
+        state, table = batch.state, self.kept_rows
+        rows = self._no_rows if batch.rows is None else batch.rows
+        keys = NumberedKeys.of(rows, self.node.keys)
+        stored = table.read_due(state, keys.keys, batch.old_watermark, batch.deadline)
         if rows.is_empty() and stored.is_empty():
             return batch.result(table.expire(state, batch.watermark), empty_panes(self.node))
-        result = self.contiguous_matcher.step(stored, rows, batch.deadline)
+        result = self.contiguous_matcher.step(stored, rows, batch.deadline, keys=keys, ties=(SOURCE, OFFSET))
         changed = self._changed_rows(stored, result.kept, batch.version)
         state = table.expire(table.append(state, changed, since=batch.old_watermark), batch.watermark)
         return batch.result(
             state, to_panes(result.matches, self.node), timeouts(self.matcher, result.timeouts, self.node)
         )
 
+    @cached_property
+    def _no_rows(self) -> pl.DataFrame:
+        order = pl.Schema({name: pl.Int64() for name in ORDER})
+        return pl.Schema({**self.matcher.schema, **order}).to_frame()
+
     def _changed_rows(self, stored: pl.DataFrame, kept: pl.DataFrame, version: int) -> pl.DataFrame:
         """What is kept now; a key of which nothing is left has a tombstone until what was
         kept of it would have expired.
         """
         keys, version_column = list(self.node.keys), pl.lit(version, pl.Int64).alias(STATE_VERSION)
-        removed = stored.join(kept.select(keys).unique(), on=keys, how="anti", nulls_equal=True).unique(keys)
+        if stored.is_empty():
+            return kept.with_columns(version_column).select(self.kept_rows.empty.columns)
+        removed = stored.join(kept, on=keys, how="anti", nulls_equal=True).unique(keys)
         tombstones = removed.select(
             *keys, pl.lit(END_OF_STREAM, pl.Int64).alias(DUE), EXPIRES_AT, version_column
         )

@@ -17,22 +17,26 @@ The invariant: a match is reported once. Under `skip_none` a beginning is kept w
 matches that end with a new row are reported. Under the other strategies a beginning that is reported, or
 ruled out, is not kept.
 
-Rows become Python objects only where they belong to a match, or to a timeout that somebody asks for.
+Rows are not moved: their numbers are sorted, key by key (`key_order.py`), and the scan needs no more of them
+than times and masks. Gathered are the rows of matches, those of timeouts that somebody asks for, and those
+that are kept. Which step took which row is worked out once for each sequence of masks (`match_paths.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import polars as pl
 
-from millrace.durations import BEFORE_ALL, END_OF_STREAM
+from millrace.durations import END_OF_STREAM
 from millrace.patterns.cep.dfa import Flags, LazyDfa, Numbers, ScanResults, is_regular
+from millrace.patterns.cep.key_order import NumberedKeys, ends_of_keys, join_ranges, sort_by_key_and_time
+from millrace.patterns.cep.match_paths import MatchPath, MatchPaths
 from millrace.patterns.cep.matcher import Matcher
-from millrace.patterns.cep.partial_matches import KeyRows, MatchResults, PartialMatches
-from millrace.values.columns import DUE, EXPIRES_AT, IS_NEW, KEY_NUMBER, MASK, MAY_BEGIN
+from millrace.values.columns import DUE, EXPIRES_AT, MASK, MATCH_NUMBER, MAY_BEGIN, STEP, TIMED_OUT_AT
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,49 @@ class ContiguousResult:
     matches: pl.DataFrame
     timeouts: pl.DataFrame
     kept: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class _RowsByKey:
+    """The kept rows and the new ones behind them, key by key and in order."""
+
+    frame: pl.DataFrame
+    order: Numbers
+    """Where each row is in the frame."""
+    keys: Numbers
+    """The number of its key."""
+    ends: Numbers
+    """Where the rows of its key end."""
+    times: Numbers
+    masks: Numbers
+    is_new: Flags
+    begins: Flags
+    """Whether a match may begin with it."""
+
+    def gather(self, places: Numbers) -> pl.DataFrame:
+        """The rows at some places."""
+        return self.frame[self.order[places]]
+
+
+@dataclass
+class _FoundEvents:
+    """The events of matches, match by match."""
+
+    numbers: list[int] = field(default_factory=list)
+    """The number of its match."""
+    places: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    known_at: list[int | None] = field(default_factory=list)
+    """When its match was given up."""
+    count: int = 0
+
+    def add(self, path: MatchPath, base: int, known_at: int | None) -> None:
+        """Adds a match that begins at a place."""
+        self.numbers += [self.count] * len(path.rows)
+        self.places += [base + row for row in path.rows]
+        self.steps += path.steps
+        self.known_at += [known_at] * len(path.rows)
+        self.count += 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,43 +116,50 @@ class ContiguousMatcher:
             {**self.matcher.schema, MAY_BEGIN: pl.Boolean(), DUE: pl.Int64(), EXPIRES_AT: pl.Int64()}
         )
 
+    def step(
+        self,
+        kept: pl.DataFrame,
+        fresh: pl.DataFrame,
+        watermark: int,
+        *,
+        keys: NumberedKeys | None = None,
+        ties: Sequence[str] = (),
+    ) -> ContiguousResult:
+        """Matches new rows behind the kept rows of their keys, all before the watermark,
+        and lets time pass up to it.
+
+        `keys`: those of the new rows; `ties`: columns that order rows of one key and time, by default as they
+        come.
+        """
+        rows = self._order_rows(kept, fresh, keys or NumberedKeys.of(fresh, self.matcher.keys), ties)
+        span = self.matcher.pattern.span or END_OF_STREAM
+        starts = np.flatnonzero(rows.begins)
+        found = self._dfa.scan(
+            rows.masks, rows.times, rows.ends, starts, span, first_only=self._is_first_only
+        ).without_failed()
+        over = found.open & (rows.times[found.starts] + span <= watermark)
+        is_waiting, is_overdue = found.open & ~over & (watermark < END_OF_STREAM), found.is_overdue | over
+        if self._is_first_only:
+            is_reported, is_held = self._order_matches(found, rows.keys, is_waiting, is_overdue)
+        else:
+            is_reported = ((found.last_match_rows >= 0) & rows.is_new[found.last_match_rows]) | (
+                is_overdue & self.needs_timeouts
+            )
+            is_held = is_waiting
+        matches, timeouts = self._find_events(rows, found, is_reported, is_overdue)
+        return ContiguousResult(
+            self._rows_of_matches(rows, matches),
+            self._rows_of_matches(rows, timeouts),
+            self._keep_rows(rows, found, is_waiting, is_held),
+        )
+
     @cached_property
     def _dfa(self) -> LazyDfa:
         return LazyDfa(self.matcher.runner.nfa)
 
-    def step(self, kept: pl.DataFrame, fresh: pl.DataFrame, watermark: int) -> ContiguousResult:
-        """Matches new rows behind the kept rows of their keys, all before the watermark,
-        and lets time pass up to it.
-        """
-        columns, mask = list(self.matcher.schema), self.matcher.predicates.mask().alias(MASK)
-        old = kept.select(*columns, MAY_BEGIN, pl.lit(value=False).alias(IS_NEW))
-        new = fresh.select(*columns, pl.lit(value=True).alias(MAY_BEGIN), pl.lit(value=True).alias(IS_NEW))
-        rows = self._sort_by_key(pl.concat([old, new]).with_columns(mask))
-        masks, times, keys = (
-            rows[name].cast(pl.Int64).to_numpy() for name in (MASK, self.matcher.time, KEY_NUMBER)
-        )
-        ends = np.searchsorted(keys, keys, side="right")
-        begins = rows.select(pl.col(MAY_BEGIN) & pl.col(MASK).is_in(self._start_masks)).to_series().to_numpy()
-        span = self.matcher.pattern.span or END_OF_STREAM
-        found = self._dfa.scan(
-            masks, times, ends, np.flatnonzero(begins), span, first_only=self._is_first_only
-        )
-        over = found.open & (times[found.starts] + span <= watermark)
-        is_waiting, is_overdue = found.open & ~over & (watermark < END_OF_STREAM), found.is_overdue | over
-        is_new = rows[IS_NEW].to_numpy()
-        if self._is_first_only:
-            is_reported, is_held = self._order_matches(found, keys, is_waiting, is_overdue)
-        else:
-            is_reported = ((found.last_match_rows >= 0) & is_new[found.last_match_rows]) | (
-                is_overdue & self.needs_timeouts
-            )
-            is_held = is_waiting
-        after = self._find_events(rows, found, is_reported, is_overdue, is_new, span)
-        return ContiguousResult(
-            self.matcher.rows_of_matches(after.matches),
-            self.matcher.rows_of_matches(after.timeouts),
-            self._keep_rows(rows, keys, ends, found, is_waiting, is_held),
-        )
+    @cached_property
+    def _paths(self) -> MatchPaths:
+        return MatchPaths(self.matcher.runner)
 
     @cached_property
     def _is_first_only(self) -> bool:
@@ -113,21 +167,28 @@ class ContiguousMatcher:
         return self.matcher.pattern.skip.kind != "none"
 
     @cached_property
-    def _start_masks(self) -> list[int]:
-        """The masks of rows that may be the first of a match."""
-        return [
-            mask for mask in range(1 << len(self.matcher.predicates.bits)) if self.matcher.may_start(mask)
-        ]
+    def _may_start(self) -> Flags:
+        """For each mask, whether a row with it may be the first of a match."""
+        masks = range(1 << len(self.matcher.predicates.bits))
+        return np.array([self.matcher.may_start(mask) for mask in masks])
 
-    def _sort_by_key(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Groups rows by key, in order within each key. `_key` is the number of the key."""
-        keys = list(self.matcher.keys)
-        if not keys:
-            return rows.with_columns(pl.lit(0, pl.UInt32).alias(KEY_NUMBER))
-        numbers = rows.select(keys).unique().with_row_index(KEY_NUMBER)
-        return rows.join(numbers, on=keys, how="left", nulls_equal=True, maintain_order="left").sort(
-            KEY_NUMBER, maintain_order=True
-        )
+    def _order_rows(
+        self, kept: pl.DataFrame, fresh: pl.DataFrame, keys: NumberedKeys, ties: Sequence[str]
+    ) -> _RowsByKey:
+        columns, old = list(self.matcher.schema), len(kept)
+        frame = pl.concat([kept.select(columns), fresh.select(columns)])
+        numbers = np.concatenate([keys.number_others(kept), keys.numbers])
+        times = frame[self.matcher.time].to_numpy()
+        tie_breakers = [
+            np.concatenate([np.full(old, np.iinfo(np.int64).min), fresh[tie].to_numpy()]) for tie in ties
+        ]
+        order = sort_by_key_and_time(numbers, times, tie_breakers)
+        masks = frame.with_columns(self.matcher.predicates.mask().alias(MASK))[MASK].to_numpy()[order]
+        is_new, begins = order >= old, self._may_start[masks]
+        if old:
+            begins &= np.concatenate([kept[MAY_BEGIN].to_numpy(), np.ones(len(fresh), np.bool_)])[order]
+        by_key = numbers[order]
+        return _RowsByKey(frame, order, by_key, ends_of_keys(by_key), times[order], masks, is_new, begins)
 
     def _order_matches(
         self, found: ScanResults, keys: Numbers, is_waiting: Flags, is_overdue: Flags
@@ -159,71 +220,50 @@ class ContiguousMatcher:
         return is_reported, is_held
 
     def _find_events(
-        self,
-        rows: pl.DataFrame,
-        found: ScanResults,
-        is_reported: Flags,
-        is_overdue: Flags,
-        is_new: Flags,
-        span: int,
-    ) -> MatchResults:
-        """The events of reported matches and timeouts.
-        Their rows, and no others, run through the NFA one by one.
-        """
-        after, rules = MatchResults([], []), self.matcher.runner
+        self, rows: _RowsByKey, found: ScanResults, is_reported: Flags, is_overdue: Flags
+    ) -> tuple[_FoundEvents, _FoundEvents]:
+        """The events of the matches and timeouts that are reported."""
+        matches, timeouts, span = _FoundEvents(), _FoundEvents(), self.matcher.pattern.span or 0
         chosen = np.flatnonzero(is_reported)
-        if not len(chosen):
-            return after
-        lengths = found.scanned_until[chosen] - found.starts[chosen]
-        bases = np.cumsum(lengths) - lengths
-        places = _join_ranges(found.starts[chosen], lengths)
-        part = rows[places]
-        lists = (
-            part[MASK].to_list(),
-            part[self.matcher.time].to_list(),
-            part.select(list(self.matcher.schema)).rows(),
+        ranges = (
+            found.starts[chosen].tolist(),
+            found.scanned_until[chosen].tolist(),
+            is_overdue[chosen].tolist(),
         )
-        fresh, begins = is_new[places].tolist(), np.isin(np.arange(len(places)), bases).tolist()
-        nothing: list[tuple[()]] = [()] * len(places)
-        spans = (bases.tolist(), lengths.tolist(), is_overdue[chosen].tolist())
-        for base, length, is_late in zip(*spans, strict=True):
-            key_results = MatchResults([], [])
-            time = lists[1][base] + span if is_late else BEFORE_ALL
-            rules.advance(
-                PartialMatches(),
-                KeyRows(*lists, nothing, begins, base, base + length),
-                time,
-                key_results,
-                is_ended=False,
-            )
-            own = [match for match in key_results.matches if match.start.seq == 0]
-            after.matches += (
-                own if self._is_first_only else [match for match in own if fresh[base + match.tail.event.seq]]
-            )
-            after.timeouts += [match for match in key_results.timeouts if match.start.seq == 0]
-        return after
+        for base, end, is_late in zip(*ranges, strict=True):
+            masks, time = rows.masks[base:end], int(rows.times[base])
+            paths = self._paths.find(masks.tolist(), masks.tobytes(), time, is_overdue=is_late)
+            for path in paths.matches:
+                if self._is_first_only or rows.is_new[base + path.rows[-1]]:
+                    matches.add(path, base, None)
+            for path in paths.timeouts if self.needs_timeouts else ():
+                timeouts.add(path, base, time + span)
+        return matches, timeouts
+
+    def _rows_of_matches(self, rows: _RowsByKey, found: _FoundEvents) -> pl.DataFrame:
+        """The rows of matches, match by match, as `Matcher.rows_of_matches` makes them."""
+        names = pl.Series(STEP, self.matcher.runner.nfa.names, pl.String)
+        match_columns = (
+            pl.Series(MATCH_NUMBER, found.numbers, pl.Int64),
+            names.gather(pl.Series(found.steps, dtype=pl.Int64)),
+            pl.Series(TIMED_OUT_AT, found.known_at, pl.Int64),
+        )
+        return pl.DataFrame(match_columns).hstack(rows.gather(np.array(found.places, np.int64)))
 
     def _keep_rows(
-        self,
-        rows: pl.DataFrame,
-        keys: Numbers,
-        ends: Numbers,
-        found: ScanResults,
-        is_waiting: Flags,
-        is_held: Flags,
+        self, rows: _RowsByKey, found: ScanResults, is_waiting: Flags, is_held: Flags
     ) -> pl.DataFrame:
         """The rows of each key from its first kept beginning on."""
-        starts = found.starts[is_held]
+        starts, keys, times = found.starts[is_held], rows.keys, rows.times
         if not len(starts):
             return self.schema.to_frame()
         of_key, first = np.unique(keys[starts], return_index=True)
         first_kept = starts[first]
-        lengths = ends[first_kept] - first_kept
-        places = _join_ranges(first_kept, lengths)
+        lengths = rows.ends[first_kept] - first_kept
+        places = join_ranges(first_kept, lengths)
         begins = np.zeros(len(keys), dtype=np.bool_)
         begins[starts] = True
         span = self.matcher.pattern.span
-        times = rows[self.matcher.time].to_numpy()
         held_back = np.isin(of_key, keys[found.starts[is_held & ~is_waiting]]) | self.needs_timeouts
         due = (
             np.where(held_back, times[first_kept] + (span or 0), END_OF_STREAM)
@@ -232,15 +272,8 @@ class ContiguousMatcher:
         )
         last = np.append(first[1:], len(starts)) - 1
         until = times[starts[last]] + span if span is not None else np.full(len(of_key), END_OF_STREAM)
-        kept: pl.DataFrame = rows[places].with_columns(
+        return rows.gather(places).with_columns(
             pl.Series(MAY_BEGIN, begins[places]),
             pl.Series(DUE, np.repeat(due, lengths)),
             pl.Series(EXPIRES_AT, np.repeat(until, lengths)),
         )
-        return kept.select(list(self.schema))
-
-
-def _join_ranges(starts: Numbers, lengths: Numbers) -> Numbers:
-    """The row numbers of several ranges in turn: starts 3 and 7 with lengths 2 and 3 give 3 4 7 8 9."""
-    joined: Numbers = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths - starts, lengths)
-    return joined

@@ -69,6 +69,17 @@ class ScanResults:
     is_overdue: Flags
     """Whether `within` ended while a match was still possible."""
 
+    def without_failed(self) -> ScanResults:
+        """Without the beginnings that came to nothing, which most do."""
+        is_left = (self.last_match_rows >= 0) | self.open | self.is_overdue
+        return ScanResults(
+            self.starts[is_left],
+            self.last_match_rows[is_left],
+            self.scanned_until[is_left],
+            self.open[is_left],
+            self.is_overdue[is_left],
+        )
+
 
 @dataclass
 class LazyDfa:
@@ -95,19 +106,24 @@ class LazyDfa:
         last_match_rows, until = (np.full(len(starts), -1, dtype=np.int64) for _ in range(2))
         is_open, is_overdue = np.zeros(len(starts), dtype=np.bool_), np.zeros(len(starts), dtype=np.bool_)
         alive, rows, sets = np.arange(len(starts)), starts, np.ones(len(starts), dtype=np.int64)
-        last = max(len(masks) - 1, 0)
+        limits, deadlines = ends[starts], times[starts] + span
         while len(alive):
-            transitions = self._look_up(sets, masks[rows])
+            transitions = self._look_up(sets, masks.take(rows))
             has_match, sets = (transitions & 1).astype(np.bool_), transitions >> 1
-            last_match_rows[alive[has_match]] = rows[has_match]
-            until[alive] = rows + 1
             goes_on = (sets != 0) & ~has_match if first_only else sets != 0
-            alive, rows, sets = alive[goes_on], rows[goes_on] + 1, sets[goes_on]
-            outside = rows >= ends[starts[alive]]
-            is_late = ~outside & (times[np.minimum(rows, last)] - times[starts[alive]] >= span)
-            is_open[alive[outside]], is_overdue[alive[is_late]] = True, True
-            inside = ~(outside | is_late)
-            alive, rows, sets = alive[inside], rows[inside], sets[inside]
+            last_match_rows[alive[has_match]] = rows[has_match]
+            rows = rows + 1
+            until[alive] = rows
+            alive, rows, sets, limits, deadlines = (
+                array[goes_on] for array in (alive, rows, sets, limits, deadlines)
+            )
+            is_inside = rows < limits
+            is_late = is_inside & (times.take(rows, mode="clip") >= deadlines)
+            is_open[alive[~is_inside]], is_overdue[alive[is_late]] = True, True
+            is_inside &= ~is_late
+            alive, rows, sets, limits, deadlines = (
+                array[is_inside] for array in (alive, rows, sets, limits, deadlines)
+            )
         return ScanResults(starts, last_match_rows, until, is_open, is_overdue)
 
     def _look_up(self, sets: Numbers, masks: Numbers) -> Numbers:
