@@ -7,6 +7,7 @@ import pytest
 
 from millrace.devtools.brokers import Cluster
 from millrace.log import open_log
+from millrace.log.kafka import librdkafka
 from millrace.log.kafka.log import KafkaLog
 
 
@@ -23,3 +24,11 @@ def log(address: str) -> Iterator[KafkaLog]:
     assert isinstance(opened, KafkaLog)
     yield opened
     opened.close()
+
+
+@pytest.fixture(params=["columns", "objects"])
+def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Reads by librdkafka's functions, or by confluent-kafka, which is used where those are missing."""
+    if request.param == "objects":
+        monkeypatch.setattr(librdkafka, "find", lambda: None)
+    return str(request.param)

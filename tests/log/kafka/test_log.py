@@ -41,6 +41,7 @@ STOPS = Topic("stops", Stop, "name")
 # Offsets
 
 
+@pytest.mark.usefixtures("reading")
 def test_aborted_and_open_transactions_are_never_seen_in_any_range(log: KafkaLog, brokers: Cluster) -> None:
     log.ensure_raw("t")
     committed: list[bytes] = []
@@ -78,6 +79,7 @@ def test_aborted_and_open_transactions_are_never_seen_in_any_range(log: KafkaLog
     assert values(log, "t") == [*committed, b"open", b"after"]
 
 
+@pytest.mark.usefixtures("reading")
 def test_a_reader_that_is_a_little_behind_reads_on_and_one_that_is_ahead_goes_back(log: KafkaLog) -> None:
     log.ensure_raw("t")
     log.append("t", texts(*map(str, range(100))))

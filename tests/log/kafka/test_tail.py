@@ -8,7 +8,7 @@ import pytest
 from log.children import texts
 from millrace.log.kafka.log import KafkaLog
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("reading")]
 
 
 def test_committed_records_are_yielded_once_and_aborted_ones_never(log: KafkaLog) -> None:

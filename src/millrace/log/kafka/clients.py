@@ -8,7 +8,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from millrace.errors import ConfigError
+from millrace.log.kafka import librdkafka
 from millrace.log.kafka.broker_errors import BrokerErrors
+from millrace.log.kafka.consumers import ColumnConsumer, ObjectConsumer, PartitionConsumer, UnsupportedSetting
 from millrace.log.kafka.producer import BATCH_BYTES
 from millrace.values.secrets import Secret
 
@@ -106,15 +108,20 @@ class Clients:
         """A client for topics and offsets."""
         return _make_client(AdminClient, self._merge_settings({}, {}))
 
-    def consumer(self, prefetch_share: float = 1.0) -> Consumer:
+    def consumer(self, prefetch_share: float = 1.0) -> PartitionConsumer:
         """A reader of committed records, which fetches so much of the usual amount ahead."""
         prefetch = {
             name: max(1, int(int(FAST_CONSUMER_SETTINGS[name]) * prefetch_share))
             for name in ("queued.min.messages", "queued.max.messages.kbytes")
         }
-        return _make_client(
-            Consumer, self._merge_settings(FAST_CONSUMER_SETTINGS | prefetch, CONSUMER_SETTINGS)
-        )
+        settings = self._merge_settings(FAST_CONSUMER_SETTINGS | prefetch, CONSUMER_SETTINGS)
+        if (library := librdkafka.find()) is not None:
+            texts = {name: value for name, value in settings.items() if name not in ("error_cb", "logger")}
+            try:
+                return ColumnConsumer(library, texts, self._broker_errors.record)
+            except UnsupportedSetting as reason:
+                librdkafka.note_objects(str(reason))
+        return ObjectConsumer(_make_client(Consumer, settings))
 
     def producer(self, *, transactional_id: str | None = None, timeout_ms: int | None = None) -> Producer:
         """An idempotent producer; with an id, transactional. `timeout_ms`: of a record or transaction."""

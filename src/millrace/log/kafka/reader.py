@@ -12,27 +12,30 @@ was seen, or the end of the partition.
     read [15, 16)    d comes from `_unread`; no record follows, and the client reports the end, 16
 """
 
-import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from numpy.typing import NDArray
+from confluent_kafka import KafkaError, KafkaException
 
 from millrace.errors import LogError, OffsetGone, TopicMissing
-from millrace.log.contract import Headers, Records
+from millrace.log.contract import Records
 from millrace.log.kafka.broker_errors import BrokerErrors, is_transient
+from millrace.log.kafka.consumers import Event, PartitionConsumer
+from millrace.log.kafka.messages import TOO_LARGE
 
 MAX_MESSAGES = 20_000
 """The most messages that one call to the client returns."""
+MIN_MESSAGES = 1_000
+"""The fewest that are asked for. Small ranges that follow one another are cut from what is there already."""
 MAX_SKIP = 20_000
 """A consumer that is at most this far behind reads on instead of seeking: a seek waits for the last fetch
 request, up to a tenth of a second.
 """
+_WAIT_SECONDS = 0.2
 _NO_END = 1 << 62
+_NO_RECORDS = Records.empty()
 _OFFSET_GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 _TOPIC_UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
@@ -40,7 +43,9 @@ _TOPIC_UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, Kafk
 class PartitionReader:
     """Reads one partition."""
 
-    def __init__(self, consumer: Consumer, topic: str, partition: int, broker_errors: BrokerErrors) -> None:
+    def __init__(
+        self, consumer: PartitionConsumer, topic: str, partition: int, broker_errors: BrokerErrors
+    ) -> None:
         self._consumer, self._topic, self._partition, self._broker_errors = (
             consumer,
             topic,
@@ -49,8 +54,8 @@ class PartitionReader:
         )
         self._position: int | None = None
         """Where the consumer stands; None while a range is incomplete, so a retry seeks to its start."""
-        self._unread: list[Message] = []
-        """Messages beyond the last range."""
+        self._unread = _NO_RECORDS
+        """Records beyond the last range."""
         self._end_seen = -1
         """The end of the partition that the client reported last; it reports each end only once."""
 
@@ -59,85 +64,73 @@ class PartitionReader:
         if not 0 <= start <= end:
             raise OffsetGone("there is no such range")
         self._seek(start)
-        columns, position = _Columns(), start
+        parts, position = list[Records](), start
         started, has_logged = time.monotonic(), False
-        with _gc_paused():
-            while position < end and self._end_seen < end:
-                messages = self._unread or self._consume(end - position)
-                self._unread = []
-                old_end = self._end_seen
-                if messages:
-                    started = time.monotonic()
-                    position = max(position, self._take_range(messages, columns, start, end))
-                else:
-                    self._broker_errors.raise_if_denied()
-                    has_logged = self._broker_errors.check_waiting(started, None, has_logged=has_logged)
-                if (
-                    (not messages or old_end != self._end_seen)
-                    and position < end
-                    and self._end_seen < end
-                    and get_end() < end
-                ):
-                    raise OffsetGone(f"{self._topic}[{self._partition}] is not written up to {end}")
-            self._position = end
-            return columns.records()
+        while position < end and self._end_seen < end:
+            old_end = self._end_seen
+            limit = max(MIN_MESSAGES, end - position + 1)
+            has_arrived, upto = self._take(parts, start, end, limit, _WAIT_SECONDS)
+            if has_arrived:
+                started = time.monotonic()
+                position = max(position, upto)
+            else:
+                self._broker_errors.raise_if_denied()
+                has_logged = self._broker_errors.check_waiting(started, None, has_logged=has_logged)
+            if (
+                (not has_arrived or old_end != self._end_seen)
+                and position < end
+                and self._end_seen < end
+                and get_end() < end
+            ):
+                raise OffsetGone(f"{self._topic}[{self._partition}] is not written up to {end}")
+        self._position = end
+        return _join(parts)
 
     def read_available(self, start: int, wait: float) -> tuple[Records, int]:
         """The committed records within `wait` seconds, and the offset up to which those are all."""
         self._seek(start)
-        columns = _Columns()
-        with _gc_paused():
-            messages = self._unread or self._consumer.consume(1, wait)
-            messages, self._unread = (
-                messages + (self._consumer.consume(MAX_MESSAGES, 0) if messages else []),
-                [],
-            )
-            if not messages:
-                self._broker_errors.raise_if_denied()
-            position = max(start, self._take_range(messages, columns, start, _NO_END), self._end_seen)
-            self._position = position
-            return columns.records(), position
+        parts: list[Records] = []
+        has_arrived, upto = self._take(parts, start, _NO_END, MAX_MESSAGES, wait)
+        if not has_arrived:
+            self._broker_errors.raise_if_denied()
+        self._position = max(start, upto, self._end_seen)
+        return _join(parts), self._position
 
     def _seek(self, start: int) -> None:
         """Makes `start` the next offset. Reading on over a few records is faster than a seek."""
         if self._position is None or not 0 <= start - self._position <= MAX_SKIP:
-            self._unread, self._end_seen = [], -1
-            self._consumer.assign([TopicPartition(self._topic, self._partition, start)])
+            self._unread, self._end_seen = _NO_RECORDS, -1
+            self._consumer.assign(self._topic, self._partition, start)
         self._position = None
 
     def close(self) -> None:
         """Closes the connection."""
         self._consumer.close()
 
-    def _consume(self, limit: int) -> list[Message]:
-        """The messages that have arrived, else the first one that arrives within 0.2 seconds."""
-        messages = self._consumer.consume(min(MAX_MESSAGES, limit + 1), 0)
-        return messages or self._consumer.consume(1, 0.2)
+    def _take(self, parts: list[Records], start: int, end: int, limit: int, wait: float) -> tuple[bool, int]:
+        """Adds records of the range to `parts`, and keeps those beyond.
 
-    def _take_range(self, messages: list[Message], columns: "_Columns", start: int, end: int) -> int:
-        """Adds records of the range to `columns`, keeps those beyond. Returns up to where it is complete."""
-        events = (
-            [message for message in messages if message.error() is not None]
-            if any(map(Message.error, messages))
-            else []
-        )
-        for message in events:
-            self._handle_event(message)
-        records = [message for message in messages if message.error() is None] if events else messages
-        if not records:
-            return -1
-        offsets = np.fromiter(map(Message.offset, records), np.int64, len(records))
-        first, beyond = np.searchsorted(offsets, [start, end]).tolist()
+        Takes unread records, or else asks the client. Returns whether anything came, and up to where the
+        range is complete.
+        """
+        records, events = self._unread, list[Event]()
+        if not len(records):
+            records, events = self._consumer.consume(min(MAX_MESSAGES, limit), wait)
+        self._unread = _NO_RECORDS
+        for event in events:
+            self._handle_event(event)
+        if not len(records):
+            return bool(events), -1
+        first, beyond = np.searchsorted(records.offsets, [start, end]).tolist()
         if beyond > first:
-            columns.add(offsets[first:beyond], records[first:beyond])
-        self._unread = records[beyond:]
-        return end if beyond < len(records) else int(offsets[-1]) + 1
+            parts.append(_cut(records, first, beyond))
+        self._unread = _cut(records, beyond, len(records))
+        return True, end if beyond < len(records) else int(records.offsets[-1]) + 1
 
-    def _handle_event(self, message: Message) -> None:
-        error = message.error()
-        assert error is not None
+    def _handle_event(self, event: Event) -> None:
+        error = event.error
         if error.code() == KafkaError._PARTITION_EOF:
-            self._end_seen = message.offset() or 0
+            self._end_seen = event.offset
         elif error.code() in _OFFSET_GONE:
             raise OffsetGone("offsets are not there")
         elif error.code() in _TOPIC_UNKNOWN:
@@ -148,49 +141,35 @@ class PartitionReader:
             ) from KafkaException(error)
 
 
-class _Columns:
-    """The parts of records, a list for each column, filled by `map` without a Python step per record."""
-
-    def __init__(self) -> None:
-        self._offsets: list[NDArray[np.int64]] = []
-        self._stamps: list[int] = []
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._headers: list[list[tuple[str, bytes | None]] | None] = []
-
-    def add(self, offsets: NDArray[np.int64], records: list[Message]) -> None:
-        self._offsets.append(offsets)
-        self._stamps += [stamp for _, stamp in map(Message.timestamp, records)]
-        self._keys += map(Message.key, records)
-        self._values += map(Message.value, records)
-        self._headers += map(Message.headers, records)  # type: ignore[arg-type] # values of headers are bytes
-
-    def records(self) -> Records:
-        if not self._offsets:
-            return Records.empty()
-        values, keys = pa.array(self._values, pa.binary()), pa.array(self._keys, pa.binary())
-        if isinstance(values, pa.ChunkedArray) or isinstance(keys, pa.ChunkedArray):
-            raise LogError(
-                f"a range of {len(self._values)} records holds more than 2 GiB; read fewer at a time "
-                "(run.max_events_per_batch)"
-            )
-        offsets = self._offsets[0] if len(self._offsets) == 1 else np.concatenate(self._offsets)
-        headers = [_to_headers(each) for each in self._headers] if any(self._headers) else None
-        return Records(offsets, np.array(self._stamps, np.int64), keys, values, headers)
+def _cut(records: Records, first: int, beyond: int) -> Records:
+    """Some of the records."""
+    if first == 0 and beyond == len(records):
+        return records
+    if first == beyond:
+        return _NO_RECORDS
+    return Records(
+        records.offsets[first:beyond],
+        records.timestamps[first:beyond],
+        records.keys.slice(first, beyond - first),
+        records.values.slice(first, beyond - first),
+        None if records.headers is None else records.headers[first:beyond],
+    )
 
 
-def _to_headers(headers: list[tuple[str, bytes | None]] | None) -> Headers:
-    return tuple((name, b"" if value is None else bytes(value)) for name, value in headers) if headers else ()
-
-
-@contextmanager
-def _gc_paused() -> Iterator[None]:
-    """Turns the garbage collector off, which many short-lived messages start for nothing: half the time."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
+def _join(parts: list[Records]) -> Records:
+    """The records of all parts, one after another."""
+    if len(parts) <= 1:
+        return parts[0] if parts else _NO_RECORDS
+    has_headers = any(part.headers is not None for part in parts)
     try:
-        yield
-    finally:
-        gc.enable()
+        keys = pa.concat_arrays([part.keys for part in parts])
+        values = pa.concat_arrays([part.values for part in parts])
+    except pa.ArrowInvalid as error:
+        raise LogError(TOO_LARGE) from error
+    return Records(
+        np.concatenate([part.offsets for part in parts]),
+        np.concatenate([part.timestamps for part in parts]),
+        keys,
+        values,
+        [header for part in parts for header in part.headers or [()] * len(part)] if has_headers else None,
+    )
