@@ -23,6 +23,7 @@
     ├── PatternFailed        a pattern met events with which it cannot go on
     │   └── NoPlaceToSkip    it is to skip to an event that a match does not have
     ├── LookupFailed         a key could not be answered, and on_error='fail' stops the job
+    ├── SinkFailed           a database refused results
     └── RunFailed            a query stopped and did not recover
         └── JobQuarantined   a job was stopped by its own code; those beside it went on
 
@@ -131,6 +132,10 @@ class NoPlaceToSkip(PatternFailed):
     """
 
     kind = "skip"
+
+
+class SinkFailed(MillraceError):
+    """A database refused results."""
 
 
 class RunFailed(MillraceError):

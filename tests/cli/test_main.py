@@ -256,8 +256,8 @@ def test_a_job_that_its_own_code_stops_is_named_with_the_remedy_and_the_exit_cod
         code, _, err = millrace(*both)
         assert code == 1
         assert (
-            "error: job stopped was stopped by its own code in batch 0: LookupError: no such word (in "
-            "map_batches(broken)"
+            "error: job stopped was stopped by its own code in batch 0: LookupError: no such word "
+            "(two_jobs.py:23 in broken; in map_batches(broken)"
         ) in err
         assert "run again with --retry stopped" in err
         assert "Traceback" not in err
@@ -319,29 +319,6 @@ def test_ingest_reads_lines_into_a_declared_topic(
         millrace.ok("ingest", source, *words, "--to", "counting_program.py:WORDS", "--time", "event_time")
     [topic] = millrace.objects("topics", "list", "--json")
     assert (topic["topic"], topic["records"]) == ("words", 4)
-
-
-@pytest.mark.parametrize(("file", "text"), [
-    ("w.csv", "word,at\na,1000\nb,2000\n"),
-    ("w.jsonl", '{"word": "a", "at": 1000}\n{"word": "b", "at": 2000}\n'),
-])  # fmt: skip
-def test_a_misspelt_column_of_times_is_an_error_that_names_the_right_one(
-    millrace: Cli, folder: Path, file: str, text: str
-) -> None:
-    (folder / file).write_text(text)
-    code, _, err = millrace("ingest", "files", file, "--to", "counting_program.py:WORDS", "--time", "att")
-    assert code == 1
-    assert "no column 'att'" in err
-    assert "did you mean 'at'?" in err
-
-
-def test_ingest_that_writes_something_succeeds_and_shows_the_first_reject(
-    millrace: Cli, folder: Path
-) -> None:
-    (folder / "w.csv").write_text("word,at\na,1000\nb,noon\nc,noon\n")
-    code, _, err = millrace("ingest", "files", "w.csv", "--to", "counting_program.py:WORDS", "--time", "at")
-    assert code == 0
-    assert "  the first reject: w.csv:3: wrong time: 'noon' in column 'at': it is neither" in err
 
 
 def test_ingest_simulates_a_city(millrace: Cli) -> None:

@@ -1,10 +1,11 @@
 """A topic of results as a table in PostgreSQL: the newest pane of each key and window, however often it is
-written.
+written. Of results without windows it is the newest row of each key, by event time.
 
 Rows and the position in the topic are written in one transaction, so crashes neither skip nor repeat records.
-A pane only replaces earlier panes of its window, so writing it twice changes nothing either.
+A pane only replaces earlier panes of its window, and a row without a window only earlier ones of its key, so
+writing them twice changes nothing either.
 
-Rows that the table cannot hold (not a pane, NUL in a text, out of a column's range) and records that cannot
+Rows that the table cannot hold (NUL in a text, out of a column's range) and records that cannot
 be decoded are set aside in the table `millrace_set_aside`, in the same transaction, with their place in the
 topic and the reason.
 """
@@ -15,15 +16,19 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from millrace import panes
-from millrace.errors import ComponentMissing, DefinitionError
+from millrace.errors import ComponentMissing, DefinitionError, SinkFailed
+from millrace.graph import find_jobs
+from millrace.log import open_log
 from millrace.log.codecs.codec import decode
-from millrace.log.contract import Log
+from millrace.log.contract import Log, pause
+from millrace.stream import Output
 from millrace.topics import Topic
 from millrace.values.columns import OFFSET
 
@@ -51,22 +56,40 @@ _TYPES: dict[Any, str] = {
     pl.Enum: "text",
     pl.Categorical: "text",
 }
+_WINDOW_COLUMNS = ("window_start", "window_end", "index")
+"""Null in results without windows."""
 _PANE_COLUMNS = ("event_time", "window_start", "window_end", "index", "final", "withdrawn")
 _TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}\Z")
 
 
-@dataclass(frozen=True)
-class PostgresTable:
-    """A table that follows a topic. The primary key is `key`, by default the topic's, and the window."""
+_PASSWORD = re.compile(r"(//[^:/@\s]+:|password\s*=\s*)[^@\s]+")
 
-    url: str
+
+@dataclass(frozen=True, init=False)
+class PostgresTable:
+    """A table that follows a topic, which is also what a job writes, or named: `jobs.py:TOTALS`.
+
+    The primary key is `key`, by default the topic's, and the window. The table is called as the topic is,
+    with `_` for other characters than letters and digits.
+    """
+
+    url: str = field(repr=False)  # it may hold a password
     topic: Topic
     table: str
-    key: tuple[str, ...] = ()
+    key: tuple[str, ...]
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self, url: str, topic: Topic | Output | str, table: str = "", key: str | Sequence[str] = ()
+    ) -> None:
         """Refuses a wrong table name, and a topic without a key to tell its rows apart."""
-        object.__setattr__(self, "topic", self.topic.typed())
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        resolved = _resolve_topic(topic).typed()
+        named = table or re.sub(r"[^a-z0-9_]", "_", resolved.name.lower())
+        for name, value in {"url": url, "topic": resolved, "table": named, "key": keys}.items():
+            object.__setattr__(self, name, value)
+        self._check()
+
+    def _check(self) -> None:
         if not _TABLE_NAME.match(self.table):
             raise DefinitionError(
                 f"table {self.table!r}: use small letters, digits and '_', and begin with a letter"
@@ -99,49 +122,88 @@ class PostgresTable:
         return [*self.topic.schema, *_PANE_COLUMNS]
 
 
-def follow(log: Log, target: PostgresTable, *, wait: Callable[[], bool] = lambda: False) -> int:
-    """Writes new records of the topic until `wait` returns False. Returns the number of records read."""
-    read = 0
-    with _connect(target.url) as connection:
+def follow(log: Log | str, target: PostgresTable, *, wait: bool | Callable[[], bool] = False) -> int:
+    """Writes new records of the topic. Returns the number of records read when it has caught up.
+
+    `log` is a log or its URL. With `wait` it then waits for more, until the program is stopped; or
+    `wait` is called after each time that nothing was new, until it returns False.
+    """
+    with _opened(log) as source, _connect(target) as connection:
         _create_tables(connection, target)
+        read = 0
         while True:
-            new_records = 0
-            for partition, end in log.end_offsets(target.topic.name).items():
-                for start, stop in _pending_ranges(connection, target, log, partition, end):
-                    decoded = decode(
-                        target.topic,
-                        partition,
-                        log.read(target.topic.name, partition, start, stop),
-                        panes=True,
-                    )
-                    with connection.transaction():
-                        refused = [
-                            (row["offset"], row["reason"]) for row in decoded.dead.iter_rows(named=True)
-                        ]
-                        refused += _write_valid_rows(connection, target, decoded.rows)
-                        _set_aside(connection, target, partition, refused)
-                        _reached(connection, target, partition, stop)
-                    new_records += stop - start
+            new_records = _write_new_records(connection, target, source)
             read += new_records
-            if not new_records and not wait():
+            if new_records:
+                continue
+            if not (wait() if callable(wait) else wait):
                 return read
+            pause()
 
 
-def _connect(url: str) -> psycopg.Connection[Any]:
+@contextmanager
+def _opened(log: Log | str) -> Iterator[Log]:
+    if not isinstance(log, str):
+        yield log
+        return
+    with closing(open_log(log, create=False)) as opened:
+        yield opened
+
+
+def _write_new_records(connection: psycopg.Connection[Any], target: PostgresTable, log: Log) -> int:
+    new_records = 0
+    name = target.topic.name
+    for partition, end in log.end_offsets(name).items():
+        for start, stop in _pending_ranges(connection, target, log, partition, end):
+            decoded = decode(target.topic, partition, log.read(name, partition, start, stop), panes=True)
+            with connection.transaction():
+                refused = [(row["offset"], row["reason"]) for row in decoded.dead.iter_rows(named=True)]
+                refused += _write_valid_rows(connection, target, decoded.rows)
+                _set_aside(connection, target, partition, refused)
+                _reached(connection, target, partition, stop)
+            new_records += stop - start
+    return new_records
+
+
+@contextmanager
+def _connect(target: PostgresTable) -> Iterator[psycopg.Connection[Any]]:
+    """A connection; what PostgreSQL refuses becomes an error that names it."""
     try:
         import psycopg
     except ImportError as error:
         raise ComponentMissing(
             "PostgreSQL needs psycopg, which is not installed; run: pip install 'millrace-streams[postgres]'"
         ) from error
-    return psycopg.connect(url, autocommit=True)
+    try:
+        with psycopg.connect(target.url, autocommit=True, connect_timeout=10) as connection:
+            yield connection
+    except psycopg.Error as error:
+        reason = _PASSWORD.sub(r"\1***", " ".join(str(error).split()))
+        raise SinkFailed(
+            f"table {target.table!r} in PostgreSQL cannot be written ({reason}), so topic "
+            f"{target.topic.name!r} is not followed any further; check the address "
+            "(postgresql://USER@HOST/DATABASE), the rights and the columns of the table, and start again: it "
+            "goes on where it stopped"
+        ) from error
+
+
+def _resolve_topic(topic: Topic | Output | str) -> Topic:
+    resolved = find_jobs.resolve(topic) if isinstance(topic, str) else topic
+    found = resolved.topic if isinstance(resolved, Output) else resolved
+    if not isinstance(found, Topic):
+        raise DefinitionError(
+            f"topic {topic!r} is not a millrace.Topic; give the one that your job writes, or where it is, "
+            "such as 'jobs.py:TOTALS'"
+        )
+    return found
 
 
 def _create_tables(connection: psycopg.Connection[Any], target: PostgresTable) -> None:
     """Creates the tables if they do not exist."""
     topic_columns = [f"{_quote(name)} {_sql_type(dtype)}" for name, dtype in target.topic.schema.items()]
     number_columns = [
-        f'"{name}" bigint NOT NULL' for name in ("event_time", "window_start", "window_end", "index")
+        f'"{name}" bigint{" NOT NULL" if name == "event_time" else ""}'
+        for name in ("event_time", *_WINDOW_COLUMNS)
     ]
     flag_columns = [f'"{name}" boolean NOT NULL' for name in ("final", "withdrawn")]
     unique = f"UNIQUE NULLS NOT DISTINCT ({', '.join(map(_quote, target.identity))})"
@@ -150,6 +212,8 @@ def _create_tables(connection: psycopg.Connection[Any], target: PostgresTable) -
         f"CREATE TABLE IF NOT EXISTS {target.table} "
         f"({', '.join([*topic_columns, *number_columns, *flag_columns, unique])})",
     )
+    for name in _WINDOW_COLUMNS:  # tables of earlier versions held panes alone
+        _execute(connection, f'ALTER TABLE {target.table} ALTER COLUMN "{name}" DROP NOT NULL')
     position = '"table" text, topic text, partition integer'
     offset_columns = f'{position}, next bigint NOT NULL, PRIMARY KEY ("table", topic, partition)'
     _execute(connection, f"CREATE TABLE IF NOT EXISTS {OFFSETS_TABLE} ({offset_columns})")
@@ -181,15 +245,8 @@ def _write_valid_rows(
     """
     import psycopg
 
-    has_pane = pl.all_horizontal(
-        pl.col(name).is_not_null() for name in ("window_start", "window_end", "index", "final", "op")
-    )
-    without_pane = rows.filter(~has_pane)
-    refused = [
-        (offset, "has no pane, so it has no place in a table by key and window")
-        for offset in without_pane[OFFSET].to_list()
-    ]
-    pending = [rows.filter(has_pane)]
+    refused: list[tuple[int, str]] = []
+    pending = [rows]
     while pending:
         chunk = pending.pop()
         try:
@@ -237,9 +294,13 @@ def _set_aside(
 
 
 def _write(connection: psycopg.Connection[Any], target: PostgresTable, rows: pl.DataFrame) -> None:
-    """Upserts panes: the newest one of each key and window replaces an earlier one."""
-    withdrawn = (pl.col("op") == panes.RETRACT).alias("withdrawn")
-    ranked = rows.with_columns(withdrawn).sort("index", pl.col("withdrawn").not_(), maintain_order=True)
+    """Upserts panes: the newest one of each key and window replaces an earlier one. Without a window, the
+    row with the latest event time does.
+    """
+    withdrawn = (pl.col("op") == panes.RETRACT).fill_null(value=False).alias("withdrawn")
+    order = pl.when(pl.col("index").is_null()).then("event_time")
+    flagged = rows.with_columns(withdrawn, pl.col("final").fill_null(value=True))
+    ranked = flagged.sort("index", order, pl.col("withdrawn").not_(), maintain_order=True)
     latest = ranked.unique(list(target.identity), keep="last", maintain_order=True).select(target.columns)
     if latest.is_empty():
         return
@@ -257,7 +318,8 @@ def _write(connection: psycopg.Connection[Any], target: PostgresTable, rows: pl.
         connection,
         f"INSERT INTO {target.table} AS kept ({names}) SELECT {names} FROM arriving "  # noqa: S608 - names that were checked
         f"ON CONFLICT ({', '.join(map(_quote, target.identity))}) DO UPDATE SET {assignments} "
-        'WHERE (excluded."index", NOT excluded.withdrawn) >= (kept."index", NOT kept.withdrawn)',
+        'WHERE (coalesce(excluded."index", excluded.event_time), NOT excluded.withdrawn) '
+        '>= (coalesce(kept."index", kept.event_time), NOT kept.withdrawn)',
     )
     _execute(connection, "DROP TABLE arriving")
 

@@ -18,6 +18,7 @@ from millrace.cli.commands import (
     run,
     savepoint,
     serve,
+    sink,
     topics,
     transcript,
     verify,
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.add_typer(ingest.app, name="ingest")
 app.add_typer(topics.app, name="topics")
+app.add_typer(sink.app, name="sink")
 app.add_typer(bench.app, name="bench")
 app.add_typer(kafka.app, name="kafka")
 for command in (
