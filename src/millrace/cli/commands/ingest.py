@@ -256,10 +256,9 @@ def _run(sources: "dict[str, IngestSettings]", *, log: str | None, config: Path 
     from millrace.ingest.service import ingest_all
     from millrace.log import open_log
 
-    settings = load_settings(config, log_url=log)
-    stop = StopSignal()
+    stop, opened = StopSignal(), open_log(load_settings(config, log_url=log))
     with stop.on_interrupt():
-        counts = ingest_all(sources, open_log(settings), out=sys.stderr, stop=stop)
+        counts = ingest_all(sources, opened, out=sys.stderr, stop=stop)
     if stop.is_requested:
         raise typer.Exit(130)
     for name, count in counts.items():

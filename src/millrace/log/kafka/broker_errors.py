@@ -197,4 +197,4 @@ def _error_text(error: KafkaError) -> str:
 
 
 _TEXT_PREFIX = re.compile(r"^(?:\[thrd:[^\]]*\]: )?(?:\w+://)?[^\s:]+:\d+/\w+: ")
-_TEXT_SUFFIX = re.compile(r" \(after \d+ms in state [^)]*\)")
+_TEXT_SUFFIX = re.compile(r" \(after \d+ms in state [^()]*(?:\(s\)[^()]*)?\)")

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 import time
 import uuid
@@ -35,7 +36,7 @@ from typing import Any, TypedDict, Unpack
 
 from millrace.config import Settings
 from millrace.engine.plan import Plan
-from millrace.errors import RunFailed, StateMismatch
+from millrace.errors import ConfigError, RunFailed, StateMismatch
 from millrace.log import open_log
 from millrace.log.owners import Owner, claim_topics
 from millrace.runners import java
@@ -94,6 +95,7 @@ def run(
     Raises KeyboardInterrupt when stopped, after all processes that it started have ended.
     """
     java.find()
+    _check_master(settings.spark.master)
     if settings.log.url.startswith("kafka:"):
         # if brokers are not reachable, the message appears here, not in Spark's output
         open_log(settings).close()
@@ -114,6 +116,25 @@ def run(
             _supervise(folder, settings, report or (lambda _: None), stopping)
     if stopping.is_set():
         raise KeyboardInterrupt
+
+
+def _check_master(master: str) -> None:
+    """Refuses a master of Spark's own that nobody is at: Spark would try for a minute, in silence."""
+    if not master.startswith("spark://"):
+        return
+    problems: list[str] = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except (OSError, ValueError) as error:
+            problems.append(f"{address}: {error}")
+        else:
+            return
+    raise ConfigError(
+        f"spark.master = {master!r} cannot be reached ({'; '.join(problems)}); see that Spark's master runs "
+        "there, or leave spark.master out to run on this machine"
+    )
 
 
 def _describe_query(jobs: Sequence[Job]) -> str:
