@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from millrace.errors import DefinitionError
-from millrace.log.codecs import event_pb2, stored_text
+from millrace.log.codecs import event_pb2, projection, stored_text
 from millrace.log.contract import BinaryArray
 from millrace.values import event_types
 
@@ -43,19 +43,24 @@ class Handler:
         """The columns, and the errors of rows that could not be read, by row; those rows hold defaults."""
         batch, reason = self._try_parse(values)
         if reason is None:
-            return self._parse_texts(batch, {})
+            return self.parse_texts(batch, {})
         errors = dict(self._find_undecodable(values, 0))
         is_good = np.ones(len(values), np.bool_)
         is_good[list(errors)] = False
         batch, reason = self._try_parse(pc.if_else(pa.array(is_good), values, pa.scalar(b"", pa.binary())))
         assert reason is None, reason
-        return self._parse_texts(batch, errors)
+        return self.parse_texts(batch, errors)
+
+    def parse_all(self, values: BinaryArray) -> ArrowBatch | None:
+        """The columns as protobuf has them; None if any row could not be read."""
+        return self._try_parse(values)[0]
 
     def serialize(self, batch: ArrowBatch) -> BinaryArray:
         """The messages; columns must have the types of `schema`, or the large form of text and lists."""
         return self.writer.record_batch_to_array(batch)
 
-    def _parse_texts(self, batch: ArrowBatch, errors: dict[int, str]) -> tuple[ArrowBatch, dict[int, str]]:
+    def parse_texts(self, batch: ArrowBatch, errors: dict[int, str]) -> tuple[ArrowBatch, dict[int, str]]:
+        """The columns as users see them, and with `errors` those of rows whose text is not a value."""
         arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
         for name, dtype in self.columns.items():
             stored = arrays[name]
@@ -90,13 +95,27 @@ class Handler:
 
 
 @lru_cache(maxsize=512)
-def event_handler(event_type: type) -> Handler:
-    """The handler of an event type."""
+def event_handler(event_type: type, names: frozenset[str] | None = None) -> Handler:
+    """The handler of an event type. With `names` it parses those fields, and perhaps a few more."""
     stored, seen = event_types.stored_columns(event_type), event_types.columns(event_type)
+    descriptor = projection.fields_of(event_type, names)
     return dataclasses.replace(
-        _make_handler(event_types.descriptor(event_type), event_types.ptars_config(event_type)),
-        columns={name: dtype for name, dtype in seen.items() if dtype != stored[name]},
+        _make_handler(descriptor, event_types.ptars_config(event_type)),
+        columns={
+            field.name: seen[field.name]
+            for field in descriptor.fields
+            if seen[field.name] != stored[field.name]
+        },
     )
+
+
+@lru_cache(maxsize=512)
+def sealed_handler(event_type: type, names: frozenset[str] | None, panes: bool) -> Handler | None:
+    """Parses `Event` with the fields of an event type in it; None where their times have other units."""
+    config = event_types.ptars_config(event_type)
+    if config != event_types.ptars_config():
+        return None
+    return _make_handler(projection.envelope_of(event_type, names, panes), config)
 
 
 @lru_cache(maxsize=1)

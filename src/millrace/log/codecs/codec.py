@@ -22,8 +22,8 @@ from millrace import panes as pane_columns
 from millrace.errors import DefinitionError
 from millrace.log import tombstones
 from millrace.log.codecs import avro, binary, confluent, event_pb2, json_lines, json_records
+from millrace.log.codecs.unreadable import UnreadableRecords, no_dead_rows
 from millrace.log.contract import BinaryArray, OutgoingRecords, Records
-from millrace.log.dead_letters import DEAD_SCHEMA, replace_surrogates
 from millrace.topics import Topic
 from millrace.values import event_types
 from millrace.values.columns import OFFSET
@@ -82,8 +82,10 @@ def decode(
     panes: bool = False,
     wanted_columns: frozenset[str] | None = None,
 ) -> Decoded:
-    """The rows of records, and the records that cannot be decoded. With `wanted_columns`, rows have only
-    those columns of their type.
+    """The rows of records, and the records that cannot be decoded.
+
+    With `wanted_columns`, rows have only those columns of their type. The fields of other columns are not
+    parsed, so what is wrong in them alone makes no dead row.
     """
     topic = topic.typed()
     if topic.compact and records.values.null_count:  # tombstones
@@ -95,8 +97,8 @@ def decode(
             decoded.dead,
         )
     if not len(records):
-        return Decoded(_no_rows(topic, panes), _no_dead_rows())
-    unreadable = _UnreadableRecords(records)
+        return Decoded(_no_rows(topic, panes), no_dead_rows())
+    unreadable = UnreadableRecords(records)
     values = records.values
     if topic.confluent:
         values, errors = confluent.strip_headers(values, indexed=topic.codec == "binary")
@@ -107,12 +109,13 @@ def decode(
         )
         unreadable.mark(errors)
         values = pa.array(messages, pa.binary())
-    columns = (
-        _decode_envelopes(topic, unreadable, values, panes)
-        if topic.envelope
-        else _decode_plain(topic, unreadable, values)
-    )
     fields = [name for name in topic.schema if wanted_columns is None or name in wanted_columns]
+    names = None if wanted_columns is None else frozenset(fields)
+    columns = (
+        _decode_envelopes(topic, unreadable, values, panes, names)
+        if topic.envelope
+        else _decode_plain(topic, unreadable, values, names)
+    )
     rows = unreadable.readable_rows(
         columns,
         [*fields, "event_time", "ingestion_time", *(pane_columns.COLUMNS if panes else ())],
@@ -121,76 +124,26 @@ def decode(
     return Decoded(rows, unreadable.dead_rows(topic.name, partition))
 
 
-class _UnreadableRecords:
-    """Collects which records cannot be decoded, and why. A record's first reason counts."""
-
-    def __init__(self, records: Records) -> None:
-        self.records = records
-        self.reasons: dict[int, str] = {}
-        lengths = np.diff(
-            np.frombuffer(records.values.buffers()[1], np.int32)[
-                records.values.offset : records.values.offset + len(records) + 1
-            ]
-        )
-        if records.values.null_count or not lengths.all():
-            self.mark(
-                dict.fromkeys(
-                    np.flatnonzero(
-                        (lengths == 0) | records.values.is_null().to_numpy(zero_copy_only=False)
-                    ).tolist(),
-                    "empty",
-                )
-            )
-
-    def mark(self, reasons: dict[int, str]) -> None:
-        for row, reason in reasons.items():
-            self.reasons.setdefault(row, reason)
-
-    def mark_where(self, mask: NDArray[np.bool_], reason: str) -> None:
-        self.mark(dict.fromkeys(np.flatnonzero(mask).tolist(), reason))
-
-    def readable_rows(self, columns: dict[str, Any], order: list[str], schema: pl.Schema) -> pl.DataFrame:
-        columns[OFFSET] = pa.array(self.records.offsets)
-        batch = pa.RecordBatch.from_arrays(
-            [columns[name] for name in (*order, OFFSET)], names=[*order, OFFSET]
-        )
-        if self.reasons:
-            keep = np.ones(len(self.records), np.bool_)
-            keep[list(self.reasons)] = False
-            batch = batch.filter(pa.array(keep))
-        frame = _to_frame(batch)
-        return frame.cast(
-            {name: dtype for name, dtype in schema.items() if frame.schema.get(name, dtype) != dtype}
-        )
-
-    def dead_rows(self, topic: str, partition: int) -> pl.DataFrame:
-        if not self.reasons:
-            return _no_dead_rows()
-        rows = sorted(self.reasons)
-        records, row_array = self.records, pa.array(rows)
-        return pl.DataFrame(
-            {
-                "topic": [topic] * len(rows),
-                "partition": [partition] * len(rows),
-                "offset": records.offsets[rows],
-                "timestamp": records.timestamps[rows],
-                "key": records.keys.take(row_array).to_pylist(),
-                "value": records.values.take(row_array).to_pylist(),
-                "reason": [replace_surrogates(self.reasons[row]) for row in rows],
-            },
-            schema=DEAD_SCHEMA,
-        )
-
-
 def _decode_envelopes(
-    topic: Topic, unreadable: _UnreadableRecords, values: BinaryArray, panes: bool
+    topic: Topic,
+    unreadable: UnreadableRecords,
+    values: BinaryArray,
+    panes: bool,
+    names: frozenset[str] | None,
 ) -> dict[str, Any]:
     """The columns of records with an envelope."""
-    events, errors = binary.envelope_handler().parse(values)
-    unreadable.mark({row: f"not a millrace.Event: {reason}" for row, reason in errors.items()})
-    details = events.column("details")
-    _check_type(topic, unreadable, details.field("type_url"))
-    fields, errors = binary.event_handler(topic.type).parse(details.field("value"))
+    handler = binary.event_handler(topic.type, names)
+    opened = _parse_sealed(topic, values, panes, names)
+    if opened is not None:
+        events, fields = opened
+        _check_type(topic, unreadable, events.column("details").field("type_url"))
+        fields, errors = handler.parse_texts(fields, {})
+    else:
+        events, errors = binary.envelope_handler().parse(values)
+        unreadable.mark({row: f"not a millrace.Event: {reason}" for row, reason in errors.items()})
+        details = events.column("details")
+        _check_type(topic, unreadable, details.field("type_url"))
+        fields, errors = handler.parse(details.field("value"))
     unreadable.mark({row: f"not a {topic.type_name}: {reason}" for row, reason in errors.items()})
     columns: dict[str, Any] = dict(zip(fields.schema.names, fields.columns, strict=True))
     _mark_invalid_timestamps(unreadable, columns)
@@ -210,9 +163,27 @@ def _decode_envelopes(
     return columns
 
 
-def _decode_plain(topic: Topic, unreadable: _UnreadableRecords, values: BinaryArray) -> dict[str, Any]:
+def _parse_sealed(
+    topic: Topic, values: BinaryArray, panes: bool, names: frozenset[str] | None
+) -> tuple[Any, Any] | None:
+    """The envelopes and the fields of the events in them, parsed at once; None if any record is unusual.
+
+    Those with an error, or without an event, are then found by parsing one after the other.
+    """
+    handler = binary.sealed_handler(topic.type, names, panes)
+    events = None if handler is None else handler.parse_all(values)
+    if events is None or events.column("details").null_count:
+        return None
+    fields = events.column("details").field("value")
+    return None if fields.null_count else (events, pa.RecordBatch.from_struct_array(fields))
+
+
+def _decode_plain(
+    topic: Topic, unreadable: UnreadableRecords, values: BinaryArray, names: frozenset[str] | None
+) -> dict[str, Any]:
     """The columns of records without an envelope, which others wrote."""
-    fields, errors = binary.event_handler(topic.type).parse(values)
+    needed = None if names is None else names | {str(topic.time)}
+    fields, errors = binary.event_handler(topic.type, needed).parse(values)
     unreadable.mark({row: f"not a {topic.type_name}: {reason}" for row, reason in errors.items()})
     columns: dict[str, Any] = dict(zip(fields.schema.names, fields.columns, strict=True))
     _mark_invalid_timestamps(unreadable, columns)
@@ -232,7 +203,7 @@ def _decode_plain(topic: Topic, unreadable: _UnreadableRecords, values: BinaryAr
     return columns
 
 
-def _check_type(topic: Topic, unreadable: _UnreadableRecords, urls: Any) -> None:
+def _check_type(topic: Topic, unreadable: UnreadableRecords, urls: Any) -> None:
     expected = _TYPE_URL + topic.type_name
     if pc.all(pc.equal(urls, expected)).as_py():
         return
@@ -241,7 +212,7 @@ def _check_type(topic: Topic, unreadable: _UnreadableRecords, urls: Any) -> None
             unreadable.mark({row: f"holds {url.rpartition('/')[2] or 'no details'}, not {topic.type_name}"})
 
 
-def _check_event_times(unreadable: _UnreadableRecords, times: Any) -> Any:
+def _check_event_times(unreadable: UnreadableRecords, times: Any) -> Any:
     if times.null_count:
         unreadable.mark_where(times.is_null().to_numpy(zero_copy_only=False), "has no event time")
         times = times.fill_null(0)
@@ -253,7 +224,7 @@ def _check_event_times(unreadable: _UnreadableRecords, times: Any) -> Any:
     return times
 
 
-def _mark_invalid_timestamps(unreadable: _UnreadableRecords, columns: dict[str, Any]) -> None:
+def _mark_invalid_timestamps(unreadable: UnreadableRecords, columns: dict[str, Any]) -> None:
     """Marks records with timestamps for which polars has no dates: reading one would end the process."""
     for name, column in columns.items():
         for rows in _out_of_range(column):
@@ -396,12 +367,6 @@ def _key_bytes(column: Any) -> BinaryArray:
     return column.cast(pa.string()).view(pa.binary())
 
 
-def _to_frame(batch: Any) -> pl.DataFrame:
-    frame = pl.from_arrow(batch)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
-
-
 _ARROW_PANES = {
     "window_start": pa.int64(),
     "window_end": pa.int64(),
@@ -422,8 +387,3 @@ def _no_rows_of(event_type: type, columns: tuple[str, ...]) -> pl.DataFrame:
 
 def _no_rows(topic: Topic, panes: bool) -> pl.DataFrame:
     return _no_rows_of(topic.type, tuple(pane_columns.COLUMNS) if panes else ())
-
-
-@lru_cache(maxsize=1)
-def _no_dead_rows() -> pl.DataFrame:
-    return pl.DataFrame(schema=DEAD_SCHEMA)
