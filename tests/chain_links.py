@@ -155,6 +155,17 @@ def emitted_aside(stream: Stream, unit: int) -> Stream:
     return processed(stream, unit).side_output("aside")
 
 
+def late_for_sessions(stream: Stream, unit: int) -> Stream:
+    return plain(stream.window(windows.sessions(unit)).group_by("k").count().late())
+
+
+def late_for_join(stream: Stream, unit: int) -> Stream:
+    """Late rows of both sides: the other side has some, whatever comes before."""
+    others = source(unit, B).group_by("k")
+    joined = plain(stream).group_by("k").join(others, within=(-2 * unit, 3 * unit), how="left")
+    return joined.late().select("k", v=pl.coalesce("v", "v_right"))
+
+
 def summed(stream: Stream, unit: int) -> Stream:
     return stream.window(windows.fixed(4 * unit)).group_by("k").sum("v", name="s").select("k", v="s")
 
@@ -260,6 +271,8 @@ ROWS: Mapping[str, Link] = {
         in_sessions,
         in_threes,
         punctuated,
+        late_for_sessions,
+        late_for_join,
         final(corrected),
         final(corrected_sessions),
         final(window_joined),

@@ -89,6 +89,14 @@ class Popular:
     best: list[str]
 
 
+@dataclass
+class LateClicks:
+    """How many clicks of a user came too late in a minute."""
+
+    user: str
+    late: int
+
+
 CLICKS, USERS = mr.Topic("input.clicks", Click), mr.Topic("input.users", User, key="user")
 ITEMS, RATES = mr.Topic("input.items", Item, key="item"), mr.Topic("input.rates", Rate, key="country")
 
@@ -165,6 +173,12 @@ popular = mr.Job(
     .write(mr.Topic("analytics.popular", Popular)),
 )
 
+REPLAYED = mr.Topic("input.replayed_clicks", Click)
+windowed = mr.read(REPLAYED, watermark=watermarks.bounded("5s")).window(windows.fixed("1m"))
+refused = windowed.group_by("user").count().late()
+late_per_minute = refused.window(windows.fixed("1m")).group_by("user").count(name="late")
+late = mr.Job("late", late_per_minute.write(mr.Topic("analytics.late_clicks", LateClicks)))
+
 START = 1_700_000_400_000
 
 
@@ -184,6 +198,15 @@ EVENTS = {
             at(95, user="eve", item="pen", step="view"),
             at(300, user="bob", item="cup", step="buy"),
             at(305, user="bob", item="pen", step="view"),
+        ]
+    ),
+    REPLAYED.name: pl.DataFrame(
+        [
+            at(50, user="ann", item="pen", step="view"),
+            at(75, user="bob", item="cup", step="view"),
+            at(58, user="ann", item="ink", step="buy"),
+            at(130, user="ann", item="cup", step="view"),
+            at(20, user="bob", item="pen", step="view"),
         ]
     ),
     USERS.name: pl.DataFrame([at(0, user="ann", country="FI"), at(1, user="bob", country="EE")]),
@@ -210,5 +233,5 @@ def show(job: mr.Job) -> None:
 
 
 if __name__ == "__main__":
-    for one in (three_tables, funnel, badges, sprees, popular):
+    for one in (three_tables, funnel, badges, sprees, popular, late):
         show(one)

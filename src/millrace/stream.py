@@ -22,6 +22,7 @@ from millrace.graph.build.aggregate import (
 )
 from millrace.graph.build.final import build_final
 from millrace.graph.build.keys import build_keys
+from millrace.graph.build.late import PARTS_OF_OPERATIONS, build_late
 from millrace.graph.build.regular_join import build_scalar_join
 from millrace.graph.build.shorthands import AggregationMethods
 from millrace.graph.build.union import UnionHow, build_union
@@ -45,10 +46,6 @@ if TYPE_CHECKING:
     from millrace.keyed import Keyed
 
 IntoExpr = expressions.IntoExpr
-_PARTS_OF_OPERATIONS = (graph.PaneRows, graph.SingleGroup)
-"""Steps that belong to the operation before them: its name, and the rows that it refused,
-are asked for behind them.
-"""
 
 
 def read(topic: Topic, *, watermark: Watermark | None = None) -> Stream:
@@ -268,27 +265,13 @@ class Stream(AggregationMethods):
         return self._with_node(build_final(self.node))
 
     def late(self) -> Stream:
-        """The rows that the last aggregation refused as too late, with the `reason`."""
-        node = self.node
-        while isinstance(node, _PARTS_OF_OPERATIONS):
-            node = node.inputs[0]
-        if not isinstance(node, graph.Operation):
-            raise DefinitionError(
-                "late() follows an aggregation, whose refused rows it gives; say it right "
-                "behind that aggregation"
-            )
-        if not any(graph.comes_as_rows(edge, node) for edge in graph.edges(node)):
-            raise DefinitionError(
-                "late() of a later aggregation is always empty: panes between stages are never dropped; ask "
-                "the first one"
-            )
-        [rows] = node.inputs[:1]
-        rows = rows.inputs[0] if isinstance(rows, graph.Arguments) else rows
-        schema = pl.Schema({**rows.schema, "reason": pl.String(), "missed": pl.Int64()})
-        late = Stream(graph.Late((node,), schema), None)
-        if ALL_ROWS in schema:
-            return late._with_node(stateless.drop_constant_key(late.node))
-        return late
+        """The rows that the last operation refused, with the `reason` and how many windows they `missed`, at
+        their own event time. Of a join the rows of both sides, told apart by `side`.
+
+        Anything may follow. Their own time is over, so what follows takes them at the watermark that refused
+        them, and never as late: keep their own time with `with_columns(own_time="event_time")`.
+        """
+        return Stream(build_late(self.node), None)
 
     def timeouts(self) -> Stream:
         """The partial matches of the last pattern whose time ran out before they were complete, with the
@@ -331,13 +314,13 @@ class Stream(AggregationMethods):
 
 
 def _rename(node: graph.Node, name: str) -> graph.Node:
-    if isinstance(node, _PARTS_OF_OPERATIONS):
+    if isinstance(node, PARTS_OF_OPERATIONS):
         return replace(node, inputs=(_rename(node.inputs[0], name),))
     return replace(node, name=name)
 
 
 def _limit_slots(node: graph.Node, n: int) -> graph.Node:
-    if isinstance(node, _PARTS_OF_OPERATIONS):
+    if isinstance(node, PARTS_OF_OPERATIONS):
         return replace(node, inputs=(_limit_slots(node.inputs[0], n),))
     if not isinstance(node, graph.Operation):
         raise DefinitionError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 import pytest
 
-from millrace import aggregates, watermarks, windows
+from millrace import watermarks, windows
 from millrace.engine.plan import Plan
 from millrace.errors import DefinitionError
 from millrace.runners.spark.serialized_plan import pickle_by_value
@@ -124,13 +124,6 @@ def test_rows_and_panes_in_one_union_are_refused_with_the_remedy() -> None:
     panes = rides().group_by("line").sum("riders").select("line", "riders")
     with pytest.raises(DefinitionError, match="rows of a topic are not results"):
         rows.union(panes)
-
-
-def test_late_rows_can_be_written_but_not_aggregated() -> None:
-    late = rides().group_by("line").aggregate(riders=aggregates.sum("riders")).late()
-    job = Job("j", late.window(windows.fixed("1m")).group_by("line").sum("riders").write(TOTALS))
-    with pytest.raises(DefinitionError, match="write them to a topic and read that"):
-        Plan.of([job], slots=1)
 
 
 def test_one_topic_has_one_type() -> None:

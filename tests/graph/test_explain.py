@@ -62,7 +62,7 @@ job per-cell
         lateness  panes are never refused: they correct those that came before
         gives     a changelog: values, and those they replace
    5  write analytics.counts (Count)  ← 4
-   6  late: what the aggregation refused  ← 3
+   6  late: the rows that were refused  ← 3
    7  write late.positions (Late)  ← 6
 
 stages

@@ -328,7 +328,9 @@ def test_a_topic_that_cannot_be_vouched_for_is_refused_with_the_reason(tmp_path:
     at_least_once = mr.Job("first", sums.write(TOTALS), delivery="at_least_once")
     refuse(at_least_once, "'first' cannot vouch for the topic, as it delivers at least once", tmp_path)
     late = sums.late().select("sensor", "value")
-    refuse(mr.Job("first", late.write(TOTALS)), "it writes late rows, which have no watermark", tmp_path)
+    refuse(
+        mr.Job("first", late.write(TOTALS)), "it writes late rows at their own time, which is over", tmp_path
+    )
     moved = sums.with_columns(event_time=pl.col("event_time") - 5)
     refuse(mr.Job("first", moved.write(TOTALS)), r"a step before write\(\) sets event_time", tmp_path)
     cut = rows.window(windows.counted(3)).group_by("sensor").sum("value")

@@ -8,6 +8,9 @@ topic have their partition and offset for that. Results have neither, so theirs 
                                                time, where that has a meaning (`emits_in_order`)
     _off      offset                           a hash of the values
 
+Rows that an operator refused keep the order of their topic: in `_src` topic, partition and edge follow the
+edge that they come by now.
+
 Rows of topics come before results of equal time. Results whose values are all equal stand in any order, as
 nobody can tell them apart.
 """
@@ -18,6 +21,7 @@ import numpy as np
 import polars as pl
 
 from millrace import graph, panes
+from millrace.durations import END_OF_STREAM
 from millrace.values import key_hash
 from millrace.values.columns import (
     CLOCK,
@@ -28,6 +32,8 @@ from millrace.values.columns import (
     RECORD_KEY,
     RECORD_VALUE,
     SOURCE,
+    TOPIC,
+    WATERMARK,
 )
 
 _PLACES = 1 << 32
@@ -56,6 +62,67 @@ def to_rows(results: pl.DataFrame, node: graph.Operation, edge_index: int) -> pl
     return results.with_columns(
         _source(place, edge_index), pl.Series(OFFSET, hashes.astype(np.int64)), **_ORIGIN
     )
+
+
+# Rows that were refused
+#
+# Their own time is over, so they are put where time was when they were refused: at the watermark that refused
+# them, which is in `_clock` until the steps behind `late()` are done. The operator had not vouched for more
+# than that before the batch, so no operator that follows refuses them once more.
+#
+# Example, windows of 10 s, a delay of 2 s, late rows counted in windows of 10 s:
+#
+#     row at   watermark   verdict                  place   counted in
+#     107 s    105 s       taken by [100, 110)
+#     114 s    112 s       taken by [110, 120)
+#     103 s    112 s       late for [100, 110)      112 s   [110, 120) of late rows
+#
+# A row that was set aside, as it is too far in the future, has no time that could be believed. It is put at
+# the time of its ingestion, which the clock of its partition never passes by much.
+
+
+def refused_to_rows(refused: pl.DataFrame, schema: pl.Schema, edge_index: int) -> pl.DataFrame:
+    """Rows that an operation refused (see `lateness.split_late`), as rows that come by an edge, at their own
+    time.
+    """
+    is_read = pl.col(TOPIC).is_not_null()
+    place = pl.when(is_read).then(_place_in_topic()).otherwise(_PLACES - 1)
+    rows = select_columns(refused, schema)
+    hashes = pl.Series(key_hash.hash_values(rows.drop(*panes.HISTORY_COLUMNS, strict=False)).astype(np.int64))
+    is_future = pl.col("reason") == "future"
+    known = pl.when(pl.col(WATERMARK) < END_OF_STREAM).then(WATERMARK)
+    ingested = pl.col("ingestion_time") if "ingestion_time" in schema else pl.lit(None, pl.Int64)
+    watermark = pl.when(is_future).then(pl.max_horizontal(known, ingested)).otherwise(known)
+    order = refused.select(
+        _source(place, edge_index),
+        pl.when(is_read).then(OFFSET).otherwise(hashes).alias(OFFSET),
+        **_ORIGIN | {CLOCK: watermark, IS_FUTURE: is_future},
+    )
+    return rows.hstack(order)
+
+
+def select_columns(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """The columns of a schema; null where a frame lacks them, as rows that were combined do."""
+    return frame.select(
+        pl.col(name) if name in frame.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in schema.items()
+    )
+
+
+def place_refused(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `refused_to_rows` at their place in time."""
+    time, watermark = pl.col("event_time"), pl.col(CLOCK)
+    place = (
+        pl.when(IS_FUTURE).then(pl.coalesce(watermark, time)).otherwise(pl.max_horizontal(time, watermark))
+    )
+    return rows.with_columns(
+        place.alias("event_time"), pl.lit(None, pl.Int64).alias(CLOCK), pl.lit(value=False).alias(IS_FUTURE)
+    )
+
+
+def _place_in_topic() -> pl.Expr:
+    """Topic, partition and edge, as `routing.source_order` numbers them, in 32 bits."""
+    return (pl.col(SOURCE) // (1 << 40)) * (1 << 24) + pl.col(SOURCE) % (1 << 24)
 
 
 def renumber_source(edge_index: int) -> pl.Expr:

@@ -59,8 +59,8 @@ def find_obstacle(route: Route) -> str | None:
     edge, origin = route.edge, route.edge.origin
     if route.topic is not None and not route.topic.envelope:
         return "its records carry a time of their own, which is not that of the results"
-    if edge.output == "late":
-        return "it writes late rows, which have no watermark"
+    if edge.output == graph.LATE:
+        return "it writes late rows at their own time, which is over"
     if any(_sets_time(step) for step in edge.steps):
         return "a step before write() sets event_time"
     has_windows = isinstance(origin, graph.Aggregation) and origin.is_bounded

@@ -96,8 +96,6 @@ _INTERNAL = (
     ROW_TIME,
     INGESTED,
     EDGE,
-    SOURCE,
-    WATERMARK,
     ROW_INDEX,
     IS_FUTURE,
     START,
@@ -148,7 +146,9 @@ def format_late_rows(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame
     and how many windows it `missed`.
     """
     late = rows.join(verdicts.select(ROW_INDEX, "reason", "missed"), on=ROW_INDEX, how="inner")
-    late = late.drop(*_INTERNAL, REPORTS_ERRORS, strict=False).rename({PARTITION: LATE_PARTITION})
+    time = [pl.col("event_time"), pl.col(ROW_TIME)] if "event_time" in rows.columns else [pl.col(ROW_TIME)]
+    late = late.with_columns(pl.coalesce(time).alias("event_time"))
+    late = late.drop(*_INTERNAL, strict=False).rename({PARTITION: LATE_PARTITION})
     return late.with_columns(pl.lit(1, pl.Int64).alias(ROW_COUNT))
 
 
@@ -185,7 +185,11 @@ class SliceJudge:
         A window that has fired on time takes no row where there is no lateness: the low watermark has passed
         its end, and no partition is behind that.
         """
-        grid, frame = self.grid, self._apply_learned_watermarks(block, progress)
+        grid = self.grid
+        if self.operator.hands_on_late:
+            frame = self._apply_watermarks(block, progress)
+        else:
+            frame = self._apply_learned_watermarks(block, progress)
         open_ends = self._open_ends(block, frame, progress)
         smallest: Any = frame[FIRST_OPEN_END].min()
         if block.kind == "partials" and max(open_ends.values()) <= smallest:
@@ -198,6 +202,16 @@ class SliceJudge:
         last = grid.last_end(pl.col(SLICE))
         accepted = frame.filter(pl.col(FIRST_OPEN_END) <= last).drop(FIRST_END)
         return accepted, None if refused.is_empty() else self._format_late(refused, has_rows=has_rows)
+
+    def _apply_watermarks(self, block: Block, progress: BatchProgress) -> pl.DataFrame:
+        """Where what follows takes late rows: all rows whole, with their watermarks; those that are too far
+        in the future are taken by no window.
+        """
+        frame = progress.load_rows([block])
+        assert frame is not None
+        open_from = self.grid.first_end(pl.col(WATERMARK) - self.operator.node.lateness)
+        after_all = pl.when(IS_FUTURE).then(self.grid.last_end(pl.col(SLICE)) + self.grid.window.every)
+        return frame.with_columns(pl.max_horizontal(FIRST_OPEN_END, open_from, after_all))
 
     def _apply_learned_watermarks(self, block: Block, progress: BatchProgress) -> pl.DataFrame:
         """Where the delay is learned, the watermark at each row is known only here, from the state."""
@@ -232,9 +246,12 @@ class SliceJudge:
         """Rows as the late output shows them; those that came condensed, with what is known of them."""
         every, last = self.grid.window.every, self.grid.last_end(pl.col(SLICE))
         missed = (pl.min_horizontal(pl.col(FIRST_OPEN_END), last + every) - pl.col(FIRST_END)) // every
-        frame = frame.with_columns(pl.lit("late").alias("reason"), missed.alias("missed"))
+        reason = pl.lit("late")
+        if IS_FUTURE in frame.columns:
+            reason = pl.when(IS_FUTURE).then(pl.lit("future")).otherwise(reason)
+        frame = frame.with_columns(reason.alias("reason"), missed.alias("missed"))
         if has_rows:
-            return frame.drop(ROW_TIME, SLICE, FIRST_OPEN_END, FIRST_END, SOURCE).with_columns(
+            return frame.drop(*_INTERNAL, SLICE, FIRST_OPEN_END, FIRST_END, strict=False).with_columns(
                 pl.lit(1, pl.Int64).alias(ROW_COUNT)
             )
         return frame.select(

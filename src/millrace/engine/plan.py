@@ -47,6 +47,10 @@ class Operator:
     """Whether its panes go to another operator."""
     side_outputs: frozenset[str] = frozenset()
     """The names of its further outputs that something reads."""
+    hands_on_late: bool = False
+    """Whether another operator takes the rows that it refuses, so that all of them must be whole."""
+    shows_late: bool = False
+    """Whether anything reads the rows that it refuses."""
 
     @property
     def aggregation(self) -> graph.Aggregation:
@@ -250,7 +254,7 @@ class Plan:
         if (
             operator is None
             or read is None
-            or any(r.edge.origin is operator.node and r.edge.output == "late" for r in self.routes)
+            or any(r.edge.origin is operator.node and r.edge.output == graph.LATE for r in self.routes)
         ):
             return None
         node, own = operator.node, operator.node.input_columns
@@ -371,18 +375,14 @@ class Plan:
                         f"parallelism {operator.node.parallelism} and the other {origin.parallelism}; give "
                         "both the same"
                     )
-            if any(edge.output == "late" for edge in operator.edges):
-                raise DefinitionError(
-                    f"{operator.id} aggregates late rows, which have no watermark of their own; write them "
-                    "to a topic and read that"
-                )
 
 
 def _operators_of(job: Job) -> list[Operator]:
     operators: list[Operator] = []
     ids = job.operator_ids
     written = {edge.origin for write in job.outputs for edge in graph.edges(write) if edge.output == "out"}
-    consumed = {edge.origin for node in ids for edge in graph.edges(node)}
+    inner_edges = [edge for node in ids for edge in graph.edges(node)]
+    consumed = {edge.origin for edge in inner_edges}
     outputs_read = [(edge.origin, edge.output) for node in (*ids, *job.outputs) for edge in graph.edges(node)]
     for node, id in ids.items():
         edges = tuple(graph.edges(node))
@@ -391,7 +391,7 @@ def _operators_of(job: Job) -> list[Operator]:
             for edge in edges
         )
         side_outputs = frozenset(
-            output for origin, output in outputs_read if origin is node and output not in ("out", "late")
+            output for origin, output in outputs_read if origin is node and output not in ("out", graph.LATE)
         )
         operators.append(
             Operator(
@@ -405,6 +405,8 @@ def _operators_of(job: Job) -> list[Operator]:
                 shows=node in written,
                 travels=node in consumed,
                 side_outputs=side_outputs,
+                hands_on_late=any(edge.origin is node and edge.output == graph.LATE for edge in inner_edges),
+                shows_late=(node, graph.LATE) in outputs_read,
             )
         )
     return operators

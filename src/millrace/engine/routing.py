@@ -15,7 +15,7 @@ import polars as pl
 
 from millrace import graph
 from millrace.aggregates import ORDER
-from millrace.engine.emitted_rows import renumber_source
+from millrace.engine.emitted_rows import place_refused, renumber_source
 from millrace.engine.exchange import Block, Body
 from millrace.engine.lateness import cannot_be_late
 from millrace.engine.operators.assign import earliest_end, window_input
@@ -47,6 +47,8 @@ from millrace.values.columns import (
 if TYPE_CHECKING:
     from millrace.engine.source import PartitionBatch
 
+SET_ASIDE = "aside"
+"""The kind of blocks with rows that need not be judged: they are too far in the future."""
 RAW_COLUMNS = {RECORD_KEY: pl.Binary(), RECORD_VALUE: pl.Binary()}
 
 
@@ -78,6 +80,8 @@ def deliver(
         visible = frame.select(c for c in frame.columns if not c.startswith("_"))
         bodies[0].blocks.append(Block.of(route.target, "rows", visible))
         return
+    if route.edge.output == graph.LATE:
+        frame = place_refused(frame)
     channel = f"{route.edge_index}/{'' if read is None else read.topic.name}"
     delivery = _Delivery(operator, read, channel, batches, bodies)
     match operator.node:
@@ -128,6 +132,13 @@ class _Delivery:
         for slot in range(len(self.bodies)):
             self._append(slot, kind, frame.with_columns(pl.lit(slot == 0).alias(REPORTS_ERRORS)))
 
+    @property
+    def keeps_rows_whole(self) -> bool:
+        """Whether rows may be needed with all their columns, even where the bound says that none is late: it
+        does not hold for what an operator shows at the end of the stream, or where clocks differ by much.
+        """
+        return self.operator.hands_on_late or (self.operator.shows_late and self.carries_watermarks)
+
     def _append(self, slot: int, kind: str, frame: pl.DataFrame) -> None:
         self.bodies[slot].blocks.append(Block.of(self.operator.id, kind, frame, channel=self.channel))
 
@@ -173,7 +184,9 @@ class _Delivery:
 
 def _send_to_slices(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> None:
     """Rows for sliding windows: combined by key and slice if no window can refuse them, else whole."""
-    operator, frame = delivery.operator, _set_future_aside(delivery, grid, frame)
+    operator = delivery.operator
+    if not operator.hands_on_late:
+        frame = _set_future_aside(delivery, grid, frame)
     if frame.is_empty():
         return
     carries_watermarks = delivery.carries_watermarks
@@ -188,8 +201,14 @@ def _send_to_slices(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> Non
         first.alias(FIRST_END),
         (first if is_learned else pl.max_horizontal(first, open_end)).alias(FIRST_OPEN_END),
     )
+    if operator.hands_on_late:
+        delivery.send_whole(rows.drop(rf"^{CLOCK}[0-9]+$", INGESTED))
+        return
     is_in_time = cannot_be_late(operator, pl.col(FIRST_END), carries_watermarks=carries_watermarks)
-    doubtful = rows.select(~((pl.col(FIRST_OPEN_END) == pl.col(FIRST_END)) & is_in_time)).to_series()
+    is_whole = pl.lit(delivery.keeps_rows_whole)
+    doubtful = rows.select(
+        is_whole | ~((pl.col(FIRST_OPEN_END) == pl.col(FIRST_END)) & is_in_time)
+    ).to_series()
     if not doubtful.all():
         _send_combined(delivery, rows, doubtful)
     if doubtful.any():
@@ -218,7 +237,9 @@ def _set_future_aside(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> p
     future = future.rename({PARTITION: LATE_PARTITION}).with_columns(
         pl.lit(topic, pl.String).alias(TOPIC), pl.lit(1, pl.Int64).alias(ROW_COUNT)
     )
-    delivery.bodies[0].blocks.append(Block.of(f"late/{delivery.operator.id}", "late", future))
+    delivery.bodies[0].blocks.append(
+        Block.of(delivery.operator.id, SET_ASIDE, future, channel=delivery.channel)
+    )
     return frame.filter(~pl.col(IS_FUTURE))
 
 
@@ -249,7 +270,8 @@ def _send_to_windows(delivery: _Delivery, windowing: graph.Windowing, frame: pl.
     rows = frame.with_columns(pl.col("event_time").alias(ROW_TIME), *window_input(windowing.assigner)).drop(
         rf"^{CLOCK}[0-9]+$"
     )
-    doubtful = rows.select((~_is_safe(delivery, windowing)).alias("doubtful")).to_series()
+    is_doubtful = pl.lit(delivery.keeps_rows_whole) | ~_is_safe(delivery, windowing)
+    doubtful = rows.select(is_doubtful.alias("doubtful")).to_series()
     if not doubtful.all():
         needed = _needed_columns(delivery.operator)
         delivery.send(rows.filter(~doubtful).select(c for c in needed if c in rows.columns))

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import polars as pl
 
-from millrace import graph
 from millrace.durations import END_OF_STREAM
-from millrace.engine.exchange import Block, Body, SourcePartition, merge_bodies
-from millrace.engine.isolation import Failure, failure_block, find_culprits, parse_failure, to_dead_letters
+from millrace.engine.exchange import Body, SourcePartition, merge_bodies
+from millrace.engine.isolation import Failure, parse_failure
 from millrace.engine.late_share import LateShare
-from millrace.engine.plan import Operator, Plan
+from millrace.engine.plan import Plan
 from millrace.engine.progress import PartitionWatermark, WatermarkHold, find_hold
-from millrace.values.calls import ordinary_errors
 from millrace.values.columns import LATE_PARTITION, OFFSET, RECORD_KEY, RECORD_VALUE, ROW_COUNT, TOPIC
-from millrace.values.user_code import add_row
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,8 @@ def gather(plan: Plan, bodies: Sequence[Body]) -> Results:
             case "out":
                 outputs.setdefault(name, []).append(block.frame)
             case "late":
-                failures += _gather_late(plan, operators[name], block, outputs, late)
+                for job in operators[name].jobs:
+                    late.setdefault(job, []).append(block.frame)
             case "failed":
                 failures.append(parse_failure(block))
             case _:
@@ -100,46 +97,6 @@ def gather(plan: Plan, bodies: Sequence[Body]) -> Results:
         incoming.sources,
         failures,
     )
-
-
-def _gather_late(
-    plan: Plan,
-    operator: Operator,
-    block: Block,
-    outputs: dict[str, list[pl.DataFrame]],
-    late: dict[str, list[pl.DataFrame]],
-) -> list[Failure]:
-    frame = block.frame
-    for job in operator.jobs:
-        late.setdefault(job, []).append(frame)
-    for route in plan.routes_from(operator, "late"):
-        selected = frame.select(
-            pl.col(c) if c in frame.columns else pl.lit(None, t).alias(c)
-            for c, t in route.edge.schema.items()
-        )
-        try:
-            with ordinary_errors():
-                outputs.setdefault(route.target.removeprefix("out/"), []).append(route.edge.apply(selected))
-        except Exception as error:
-            if not plan.isolates_jobs:
-                raise
-            [bad] = find_culprits(partial(_apply, route.edge), [selected])
-            add_row(error, bad)
-            return [
-                parse_failure(
-                    failure_block(
-                        route.jobs[0],
-                        f"writing {route.target.removeprefix('out/')}",
-                        error,
-                        to_dead_letters(bad, None),
-                    )
-                )
-            ]
-    return []
-
-
-def _apply(edge: graph.Edge, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    return edge.apply(parts[0])
 
 
 def _count_refused(late: Mapping[str, pl.DataFrame]) -> dict[str, int]:

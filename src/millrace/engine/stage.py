@@ -8,7 +8,7 @@ import polars as pl
 
 from millrace import graph, lookups
 from millrace.engine import state as states
-from millrace.engine.emitted_rows import to_rows
+from millrace.engine.emitted_rows import refused_to_rows, select_columns, to_rows
 from millrace.engine.exchange import Block, Body, Packet, merge_bodies
 from millrace.engine.isolation import (
     NO_DEAD_LETTERS,
@@ -27,11 +27,11 @@ from millrace.engine.operators.emit import drop_replaced_retractions, net_change
 from millrace.engine.operators.partials import partials_of
 from millrace.engine.operators.registry import operator_for
 from millrace.engine.plan import Operator, Plan, Route
-from millrace.engine.routing import deliver, forward_rows, partition_by_slot
+from millrace.engine.routing import SET_ASIDE, deliver, forward_rows, partition_by_slot
 from millrace.engine.state import SlotState
 from millrace.errors import StateUnreadable
 from millrace.values.calls import ordinary_errors
-from millrace.values.columns import PAIR
+from millrace.values.columns import PAIR, REPORTS_ERRORS, SOURCE, WATERMARK
 from millrace.values.user_code import add_row
 
 
@@ -108,8 +108,11 @@ def _step_operator(
 ) -> SlotState:
     """One operator's part: what comes to it, and the packets that go on."""
     outgoing, own = outboxes
-    incoming = inbox[0]
-    result = _run_operator(operator, state, inbox)
+    incoming, blocks = inbox
+    aside = [block.frame for block in blocks if block.kind == SET_ASIDE]
+    result = _run_operator(
+        operator, state, (incoming, [block for block in blocks if block.kind != SET_ASIDE])
+    )
     is_idle = _is_idle(operator, result, incoming)
     for body in (incoming, *outgoing):
         body.low_watermarks[operator.id] = result.watermark
@@ -118,6 +121,10 @@ def _step_operator(
     if slot == 0 and result.progress is not None and result.progress.partition_watermarks:
         own.partition_watermarks[operator.id] = list(result.progress.partition_watermarks)
     _send(plan, operator, result, outgoing, own)
+    refused = aside if result.late is None else [result.late, *aside]
+    if refused:
+        late = pl.concat(refused, how="diagonal_relaxed")
+        _send_late(plan, operator, late, incoming.now, outboxes)
     _forward_rows(plan, operator, result, incoming, outboxes)
     return result.state
 
@@ -196,13 +203,30 @@ def _next_body(incoming: Body) -> Body:
 
 
 def _send(plan: Plan, operator: Operator, result: OperatorResult, outgoing: list[Body], own: Body) -> None:
-    if result.late is not None:
-        own.blocks.append(Block.of(f"late/{operator.id}", "late", result.late))
     if result.dead_letters is not None:
         own.blocks.append(Block.of("dead", "dead", result.dead_letters))
     _send_output(plan, operator, "out", (result.panes, result.changes), (outgoing, own))
     for output, rows in result.side_outputs.items():
         _send_output(plan, operator, output, (rows, rows.drop(PAIR)), (outgoing, own))
+
+
+def _send_late(
+    plan: Plan, operator: Operator, late: pl.DataFrame, now: int, outboxes: tuple[list[Body], Body]
+) -> None:
+    """Rows that were refused: to the end of the query, which reports them, and to where `late()` goes."""
+    outgoing, own = outboxes
+    internal = (WATERMARK, SOURCE, REPORTS_ERRORS)
+    own.blocks.append(Block.of(f"late/{operator.id}", "late", late.drop(internal, strict=False)))
+    if REPORTS_ERRORS in late.columns:  # a broadcast row is none of the stream's own
+        late = late.filter(pl.col(REPORTS_ERRORS).is_null())
+    if isinstance(operator.node, graph.Aggregation) and operator.node.windowing.is_processing_time:
+        late = late.with_columns(pl.lit(now, pl.Int64).alias(WATERMARK))
+    for route in plan.routes_from(operator, graph.LATE) if late.height else ():
+        schema = route.edge.schema
+        if route.operator is not None:
+            deliver(route, None, refused_to_rows(late, schema, route.edge_index), (), outgoing)
+            continue
+        _append_block(own, route, "rows", route.edge.apply(select_columns(late, schema)))
 
 
 def _forward_rows(

@@ -13,6 +13,7 @@ from millrace.graph.edges import (
 )
 from millrace.graph.identity import Identity
 from millrace.graph.nodes import (
+    LATE,
     TIMEOUTS,
     Arguments,
     Description,
@@ -52,6 +53,7 @@ __all__ = [
     "BEHIND",
     "INTERNAL_COLUMNS",
     "IN_ORDER",
+    "LATE",
     "SHARED",
     "TIMEOUTS",
     "TIME_COLUMNS",

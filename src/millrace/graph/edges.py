@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from millrace.errors import DefinitionError
-from millrace.graph.nodes import Late, Node, PaneRows, Read, SideOutput, Stateless, Union, Write
+from millrace.graph.nodes import LATE, Late, Node, PaneRows, Read, SideOutput, Stateless, Union, Write
 from millrace.graph.operations import Aggregation, Operation
 
 
@@ -78,7 +78,7 @@ def _edges(node: Node, steps: tuple[Stateless, ...], input_index: int) -> Iterat
         case Read() | Operation():
             yield Edge(node, "out", steps, node.schema, input_index)
         case Late(inputs=(Operation() as late_origin,)):
-            yield Edge(late_origin, "late", steps, node.schema, input_index)
+            yield Edge(late_origin, LATE, steps, node.schema, input_index)
         case SideOutput(inputs=(Operation() as side_origin,), output=output):
             yield Edge(side_origin, output, steps, node.schema, input_index)
         case Stateless():

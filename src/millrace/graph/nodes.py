@@ -121,6 +121,9 @@ class PaneRows(Stateless):
     The output is a changelog by row: rows that are new, and rows that no longer hold.
     """
 
+    side_names: tuple[Mapping[str, str], Mapping[str, str]] | None = field(default=None, kw_only=True)
+    """Of a join: for each side its columns, and what they are called in the result."""
+
 
 @dataclass(frozen=True, eq=False)
 class SingleGroup(Stateless):
@@ -140,6 +143,10 @@ class Union(Node):
         return Description("union")
 
 
+LATE = "late"
+"""The output of an operation for rows that it refuses."""
+
+
 @dataclass(frozen=True, eq=False)
 class Late(Node):
     """The rows that an operation refused."""
@@ -150,7 +157,7 @@ class Late(Node):
 
     def describe(self) -> Description:
         """What comes out of it."""
-        return Description("late: what the aggregation refused")
+        return Description("late: the rows that were refused")
 
 
 TIMEOUTS = "timeouts"

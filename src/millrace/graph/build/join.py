@@ -210,11 +210,12 @@ def build_window_join(left: JoinSide, right: JoinSide, how: JoinType, suffix: st
             "anyway; leave it out"
         )
     collected = _collect_sides(left, right, SIDE_COLUMNS, windowing, with_presence=True)
-    apply = make_pairing(left.keys, how, result_names(left, right, suffix))
+    names = result_names(left, right, suffix)
+    apply = make_pairing(left.keys, how, names)
     text = f"{how} join by {', '.join(left.keys)}"
     schema = graph.derive_schema(apply, collected.schema, text)
     identity = {"kind": "join_rows", "how": how, "keys": list(left.keys)}
-    return graph.PaneRows((collected,), schema, apply, text, internal_identity=identity)
+    return graph.PaneRows((collected,), schema, apply, text, internal_identity=identity, side_names=names)
 
 
 def check_join_type(how: str, possible: Sequence[str] = _WITH_PARTNERS) -> None:

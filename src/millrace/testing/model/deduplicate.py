@@ -27,7 +27,7 @@ class ModelDeduplicate:
             at, watermark = arrival.row["event_time"], arrival.watermark
             is_late = watermark >= at + self.node.within if self.node.is_immediate else watermark > at
             if arrival.is_future or is_late:
-                outcome.refuse(arrival.row, arrival.row_order, "future" if arrival.is_future else "late", 1)
+                outcome.refuse(arrival)
             else:
                 self.waiting.append(arrival)
         ready = [

@@ -25,7 +25,7 @@ class ModelIntervalJoin:
         """Refuses late rows, pairs the others, and shows rows alone that can have no partner any more."""
         for arrival in arrivals:
             if arrival.is_future or arrival.row["event_time"] < arrival.watermark:
-                outcome.refuse(arrival.row, arrival.row_order, "future" if arrival.is_future else "late", 1)
+                outcome.refuse(arrival)
                 continue
             side = 0 if arrival.row[SIDE_COLUMNS[0]] is not None else 1
             for other in self.rows[1 - side]:

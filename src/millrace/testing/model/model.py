@@ -119,9 +119,9 @@ class JobModel:
                 if arrival.row_order[2] == edge.input_edge
                 for result in apply_steps(edge, arrival.row)
             ]
-        if edge.output == "late":
-            rows = [{column: row[column] for column in edge.schema} for row in outcome.refused]
-            return [result for row in rows for result in apply_steps(edge, row)]
+        if edge.output == graph.LATE:
+            refused = self.operators[origin].refused_rows(edge)
+            return [result for arrival in refused for result in apply_steps(edge, arrival.row)]
         if edge.output != "out":
             return [
                 result

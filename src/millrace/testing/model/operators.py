@@ -65,6 +65,12 @@ class ModelOperator:
             return [change.row for change in self.outcome.changes]
         return self.outcome.side_outputs.get(edge.output, [])
 
+    def refused_rows(self, edge: graph.Edge) -> Iterator[ArrivedRow]:
+        """The rows that it refused, without those that are broadcast, in the columns that `late()` has."""
+        for arrival in self.outcome.refused:
+            if self.edges[arrival.row_order[2]].input_index == 0:
+                yield arrival._replace(row={column: arrival.row[column] for column in edge.schema})
+
 
 class UpstreamChannel:
     """An operator whose results another one takes as rows, as far as that one has seen it come."""
@@ -134,7 +140,7 @@ class ModelRowOperator(ModelOperator):
             if not channel.operator.is_idle:
                 channel.wake(self.watermark)
         arrivals += self.forwarded_rows()
-        arrivals += self.upstream_results()
+        arrivals += self.upstream_results(now)
         for channel in self.channels.values():
             channel.advance()
         self.watermark = max(self.watermark, END_OF_STREAM if end else self.minimum_watermark())
@@ -170,7 +176,7 @@ class ModelRowOperator(ModelOperator):
     def forwarded_rows(self) -> Iterator[ArrivedRow]:
         """Rows of this batch that an operator before this one let through."""
         for input_number, edge in enumerate(self.edges):
-            if isinstance(edge.origin, graph.Deduplication):
+            if isinstance(edge.origin, graph.Deduplication) and edge.output == "out":
                 for arrival in self.preceding[edge.origin].outcome.forwarded:
                     topic, partition, output_number, offset = arrival.row_order
                     if output_number == edge.input_edge:
@@ -188,11 +194,15 @@ class ModelRowOperator(ModelOperator):
         [own] = [one for one in self.partitions if one.read is edge.read and one.partition == partition]
         return own.floor
 
-    def upstream_results(self) -> Iterator[ArrivedRow]:
+    def upstream_results(self, now: int) -> Iterator[ArrivedRow]:
         """Results of this batch that come from operators as rows."""
         for input_number, channel in self.channels.items():
             edge = self.edges[input_number]
-            if isinstance(edge.origin, graph.Deduplication) or not graph.comes_as_rows(edge, self.node):
+            is_forwarded = isinstance(edge.origin, graph.Deduplication) and edge.output == "out"
+            if is_forwarded or not graph.comes_as_rows(edge, self.node):
+                continue
+            if edge.output == graph.LATE:
+                yield from self.rows_refused_upstream(input_number, channel, now)
                 continue
             places: Counter[Any] = Counter()
             for row in channel.operator.results(edge):
@@ -201,6 +211,26 @@ class ModelRowOperator(ModelOperator):
                 places[place_id] += channel.operator.node.emits_in_order
                 for result in apply_steps(edge, row):
                     yield ArrivedRow(result, row_order, channel.watermark, is_future=False)
+
+    def rows_refused_upstream(
+        self, input_number: int, channel: UpstreamChannel, now: int
+    ) -> Iterator[ArrivedRow]:
+        """Rows that an operator before this one refused in this batch, at the watermark that refused them;
+        by the clock, where that is the time of its windows.
+        """
+        edge = self.edges[input_number]
+        for arrival in channel.operator.refused_rows(edge):
+            watermark = now if is_in_processing_time(channel.operator.node) else arrival.watermark
+            if watermark >= END_OF_STREAM:
+                watermark = -math.inf
+            if arrival.is_future:
+                watermark = max(watermark, arrival.row.get("ingestion_time", -math.inf))
+            row_order = refused_order(arrival, edge.schema, input_number)
+            for result in apply_steps(edge, arrival.row):
+                time = watermark if arrival.is_future else max(result["event_time"], watermark)
+                if time > -math.inf:
+                    result["event_time"] = time
+                yield ArrivedRow(result, row_order, channel.watermark, is_future=False)
 
     def minimum_watermark(self) -> float:
         """The least watermark of the partitions that are not idle.
@@ -227,6 +257,15 @@ def result_order(row: Row, schema: pl.Schema, input_number: int, place: int) -> 
     values = pl.DataFrame([row], schema=schema).drop(*panes.HISTORY_COLUMNS, "op")
     [hashed] = key_hash.hash_values(values).tolist()
     return AFTER_TOPICS, 0, input_number, (place << 64) + hashed
+
+
+def refused_order(arrival: ArrivedRow, schema: pl.Schema, input_number: int) -> RowOrder:
+    """The order of refused rows of equal time: that of their topic; others, behind them, by a hash."""
+    if arrival.row_order[0] != AFTER_TOPICS:
+        return AFTER_TOPICS, 0, input_number, (0, *arrival.row_order)
+    values = pl.DataFrame([arrival.row], schema=schema).drop(*panes.HISTORY_COLUMNS, strict=False)
+    [hashed] = key_hash.hash_values(values).tolist()
+    return AFTER_TOPICS, 0, input_number, (1, hashed)
 
 
 def read_columns(node: graph.Aggregation) -> list[str]:

@@ -50,7 +50,7 @@ class ModelOrderedWindows:
                 not self.windowing.is_processing_time and arrival.row["event_time"] < arrival.watermark
             )
             if arrival.is_future or is_behind:
-                outcome.refuse(arrival.row, arrival.row_order, "future" if arrival.is_future else "late", 1)
+                outcome.refuse(arrival)
             else:
                 key = tuple(arrival.row[column] for column in self.node.keys)
                 self.waiting.append((key, Change(panes.ADD, arrival.row, arrival.row_order)))

@@ -12,7 +12,7 @@ from millrace.testing.model.values import Row, to_canonical
 from millrace.windows import Window
 
 Key: TypeAlias = tuple[Any, ...]
-RowOrder: TypeAlias = tuple[str, int, int, int]
+RowOrder: TypeAlias = tuple[str, int, int, Any]
 """The order of rows of equal time: topic, partition,
 number of the edge (a topic may be read twice), offset.
 """
@@ -42,16 +42,17 @@ class OperatorOutcome:
     """Side outputs by name."""
     forwarded: list[ArrivedRow] = field(default_factory=list)
     """Rows that the operator lets through, with the watermark at each."""
-    refused: list[Row] = field(default_factory=list)
+    refused: list[ArrivedRow] = field(default_factory=list)
+    """Rows that the operator refused, with the reason, and the watermark at each."""
     reports: list[Row] = field(default_factory=list)
     withdrawn: list[Row] = field(default_factory=list)
     """Panes of windows that were merged into others."""
 
-    def refuse(self, row: Row, row_order: RowOrder, reason: str, missed: int) -> None:
+    def refuse(self, arrival: ArrivedRow, reason: str = "late", missed: int = 1) -> None:
         """Reports a row that `missed` windows did not accept."""
-        topic, partition, _, offset = row_order
-        cause = {"reason": reason, "missed": missed}
-        self.refused.append({**row, **cause})
+        topic, partition, _, offset = arrival.row_order
+        cause = {"reason": "future" if arrival.is_future else reason, "missed": missed}
+        self.refused.append(arrival._replace(row={**arrival.row, **cause}))
         origin = (None, None, None) if topic == AFTER_TOPICS else (topic, partition, offset)
         self.reports.append({**dict(zip(("topic", "partition", "offset"), origin, strict=True)), **cause})
 
@@ -88,7 +89,7 @@ def release_rows(
     """
     for arrival in arrivals:
         if arrival.is_future or arrival.row["event_time"] + lateness < arrival.watermark:
-            outcome.refuse(arrival.row, arrival.row_order, "future" if arrival.is_future else "late", 1)
+            outcome.refuse(arrival)
         else:
             waiting.append(arrival)
     ready = [arrival for arrival in waiting if arrival.row["event_time"] < watermark]

@@ -43,7 +43,7 @@ class ModelRegularJoin:
         """Refuses rows that are too late, and shows how the result differs from the one before."""
         for arrival in arrivals:
             if arrival.is_future or self.is_late(arrival):
-                outcome.refuse(arrival.row, arrival.row_order, "future" if arrival.is_future else "late", 1)
+                outcome.refuse(arrival)
             else:
                 self.take([Change(panes.ADD, arrival.row)])
         self.changes = cancel_retractions(self.changes)

@@ -122,7 +122,7 @@ class ModelWindows:
                 self.accept(key, window, group, arrival, outcome)
         if late or closed:
             reason = "future" if arrival.is_future else "late" if late else "closed"
-            outcome.refuse(arrival.row, arrival.row_order, reason, late + closed)
+            outcome.refuse(arrival, reason, late + closed)
 
     def find_group(self, key: Key, own_window: Window) -> list[Window]:
         """The window of a row and the open windows that it merges with."""
