@@ -36,6 +36,18 @@ class Finding:
         return asdict(self)
 
 
+_EXTRAS = (
+    ("H3", "h3ronpy", "transit", "geocells and the jobs of public transport"),
+    ("Starlette", "starlette", "serve", "the live map and the views"),
+    ("MQTT client", "paho-mqtt", "mqtt", "ingesting from MQTT"),
+    ("psycopg", "psycopg", "postgres", "results in PostgreSQL"),
+    ("fsspec", "fsspec", "s3", "recordings in S3 and the like"),
+    ("DataSketches", "datasketches", "sketches", "approximate aggregates"),
+    ("sqlglot", "sqlglot", "sql", "MATCH_RECOGNIZE"),
+)
+"""Packages by which the other extras are recognised, and what they are for."""
+
+
 def examine(settings: Settings) -> Iterator[Finding]:
     """Runs all checks, in the order in which a user would fix their findings."""
     yield _check_python()
@@ -43,12 +55,12 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield _check_extra(
         "PySpark", "pyspark", extra="spark", needed=settings.run.on == "spark", purpose="the Spark runner"
     )
-    yield _check_extra("H3", "h3ronpy", extra="transit", needed=False, purpose="the transit jobs")
-    yield _check_extra("Starlette", "starlette", extra="serve", needed=False, purpose="the live map")
     on_kafka = settings.log.url.startswith("kafka:")
     yield _check_extra(
         "Kafka client", "confluent-kafka", extra="kafka", needed=on_kafka, purpose="a log on Kafka"
     )
+    for name, package, extra, purpose in _EXTRAS:
+        yield _check_extra(name, package, extra=extra, needed=False, purpose=purpose)
     yield _check_folder("state folder", settings.state.dir)
     scheme, _, path = settings.log.url.rpartition(":")
     if scheme in ("", "embedded"):

@@ -1,5 +1,6 @@
 """One module per command: it parses arguments, calls the library once, and prints the result."""
 
+import inspect
 import sys
 from typing import Annotated
 
@@ -52,6 +53,25 @@ for command in (
     verify,
 ):
     app.command(epilog=command.EXAMPLES)(getattr(command, command.__name__.rsplit(".", 1)[-1]))
+
+
+def _show_summaries_whole(group: typer.Typer) -> None:
+    """Lists of commands show the first sentence of each; by default it is cut off."""
+    for command in group.registered_commands:
+        command.short_help = _first_sentence(inspect.getdoc(command.callback))
+    for inner in group.registered_groups:
+        if (commands := inner.typer_instance) is not None:
+            callback = commands.registered_callback
+            own_help = inspect.getdoc(callback.callback) if callback is not None else commands.info.help
+            inner.short_help = _first_sentence(own_help)
+            _show_summaries_whole(commands)
+
+
+def _first_sentence(text: str | None) -> str:
+    return " ".join((text or "").split()).partition(". ")[0].rstrip(".") + "."
+
+
+_show_summaries_whole(app)
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -51,11 +51,10 @@ def backfill(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Recompute a job's results from all events in the log, into a new version of its topics, and point
-    readers there.
+    """Recompute a job's results from all events in the log.
 
-    The live run goes on meanwhile. Run it again after an interruption, and it continues without loss or
-    duplicates.
+    They go into a new version of its topics, and readers are pointed there. The live run goes on
+    meanwhile. Run it again after an interruption, and it continues without loss or duplicates.
     """
     from millrace.runners.backfill import backfill as run_backfill
 

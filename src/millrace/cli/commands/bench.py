@@ -113,8 +113,9 @@ def engine(
     ] = 1.0,
     json: Json = False,
 ) -> None:
-    """Measure the engine, Spark and plain Structured Streaming: events per second, CPU, time per batch,
-    memory.
+    """Measure the engine, Spark and plain Structured Streaming.
+
+    Events per second, CPU, time per batch, memory.
     """
     _require_checkout()
     from bench.engine import bench
@@ -138,9 +139,9 @@ def kafka(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure vehicle-distribution on Spark from Kafka to Kafka, by phase, over a backlog.
+    """Measure a job on Spark from Kafka to Kafka, over a backlog.
 
-    A broker is started for the measurement.
+    The job is vehicle-distribution, measured by phase. A broker is started for the measurement.
     """
     _require_checkout()
     from bench.kafka import bench
@@ -166,7 +167,10 @@ def nexmark(
     rows: Annotated[int, typer.Option(min=1, metavar="N", help="Events per batch.")] = 100_000,
     json: Json = False,
 ) -> None:
-    """Measure the queries of Nexmark on the local runner, from log to log, each over all events."""
+    """Measure the queries of Nexmark on the local runner.
+
+    Each runs over all events, from log to log.
+    """
     _require_checkout()
     from bench.nexmark import bench
 
@@ -181,8 +185,9 @@ def ingest(
     messages: Annotated[int, typer.Option(min=1_000, metavar="N", help="The number of messages.")] = 50_000,
     json: Json = False,
 ) -> None:
-    """Measure ingestion from a recording and from mosquitto, if it is installed, and the bytes per event in
-    the log.
+    """Measure ingestion from a recording and from mosquitto.
+
+    It also measures the bytes per event in the log. Mosquitto is left out where it is not installed.
     """
     _require_checkout()
     from bench.ingestion import measure_sizes, measure_sources
@@ -203,7 +208,10 @@ def live(
     seconds: Annotated[float, typer.Option(min=1, help="The length of each measurement.")] = 10,
     json: Json = False,
 ) -> None:
-    """Measure the server of the live map: CPU per tick, data sent, and the latency from result to viewer."""
+    """Measure the server of the live map.
+
+    CPU per tick, data sent, and the latency from result to viewer.
+    """
     _require_checkout()
     from bench.live_map import bench
 
@@ -229,11 +237,10 @@ def latency(
     seconds: Annotated[float, typer.Option(min=1, help="The length of the measurement.")] = 60,
     json: Json = False,
 ) -> None:
-    """Measure the latency from an event to its result, and how much of it is more than window and watermark
-    demand.
+    """Measure the latency from an event to its result.
 
-    Simulated vehicles (markers) report among the others. On a log in use, its other events are part of the
-    load.
+    It shows how much of it is more than window and watermark demand. Simulated vehicles (markers) report
+    among the others. On a log in use, its other events are part of the load.
     """
     _require_checkout()
     from bench.latency import bench
@@ -267,10 +274,10 @@ def sustained(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure whether jobs keep up with a steady stream, how far they are behind, and whether memory stays
-    flat.
+    """Measure whether jobs keep up with a steady stream.
 
-    Memory and CPU are those of the jobs and, with --log kafka, of the broker.
+    It shows how far they are behind, and whether memory stays flat. Memory and CPU are those of the jobs
+    and, with --log kafka, of the broker.
     """
     _require_checkout()
     from bench.sustained import write_samples

@@ -29,9 +29,10 @@ def demo(
         "millrace-data/demo"
     ),
 ) -> None:
-    """Start a simulated city, the five jobs of public transport and the live map, until stopped with Ctrl-C.
+    """Show a simulated city on a live map, until Ctrl-C.
 
-    Started again, it goes on where it stopped.
+    It starts the city, the five jobs of public transport and the server of the map. Started again, it
+    goes on where it stopped.
     """
     from millrace.devtools.demo.demo import run_demo
     from millrace.devtools.demo.options import DemoOptions

@@ -23,7 +23,9 @@ def doctor(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Check Python, Java, Spark, disk, memory and programs, with a remedy for each problem.
+    """Check what this machine has, with a remedy for each problem.
+
+    It looks at Python, Java, Spark, the extras, disk, memory and programs.
 
     The exit code is 1 if something needed is missing.
     """

@@ -67,8 +67,10 @@ def explain(
     log: LogUrl = None,
     config: Config = None,
 ) -> None:
-    """Show the graph of jobs, the what, where, when and how of each result, and the stages that jobs are cut
-    into, with the slots and tasks of a run.
+    """Show the graph of jobs, and how a run divides their work.
+
+    Of each result it shows the what, where, when and how, and the stages that jobs are cut into, with the
+    slots and tasks of a run.
     """
     source = event_source.EventSource(recording, processor, topic, events, log, config)
     if timeline:

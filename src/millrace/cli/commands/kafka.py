@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from millrace.devtools.brokers import Cluster
 
 app = typer.Typer(
-    help="Run real Kafka brokers on this machine, for development: one or three, without Docker.",
+    help="Run real Kafka brokers on this machine, for development.",
     no_args_is_help=True,
 )
 

@@ -42,10 +42,10 @@ def record(
     ] = None,
     password_file: PasswordFile = None,
 ) -> None:
-    """Record what a broker sends, until stopped with Ctrl-C. `millrace ingest recording FILE` plays it back.
+    """Record what a broker sends, until Ctrl-C.
 
-    Each message becomes a line with its time of arrival, topic and payload. It is acknowledged when it is on
-    disk.
+    `millrace ingest recording FILE` plays it back. Each message becomes a line with its time of arrival,
+    topic and payload. It is acknowledged when it is on disk.
     """
     from millrace.ingest.connectors.mqtt import Mqtt
     from millrace.ingest.connectors.mqtt.broker import default_client_id

@@ -46,9 +46,10 @@ def replay(
     log: LogUrl = None,
     config: Config = None,
 ) -> None:
-    """Run one job over a recording, a topic or a table, to its end, and show its panes.
+    """Run one job over a file or a topic, and show its panes.
 
-    It runs in this process and stores nothing.
+    The file is a recording or a table, and is read to its end. The job runs in this process and stores
+    nothing.
     """
     source = event_source.EventSource(recording, processor, topic, events, log, config).with_file(file)
     _replay(job, source, to, json=json, limit=limit)

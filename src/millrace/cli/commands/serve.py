@@ -35,7 +35,7 @@ Views = Annotated[
 def serve(
     host: Host = None, port: Port = None, view: Views = None, log: LogUrl = None, config: Config = None
 ) -> None:
-    """Show the newest results on a live map, in a browser, until stopped with Ctrl-C.
+    """Show the newest results on a live map, until Ctrl-C.
 
     It reads the results that jobs write to the log, and waits for topics that do not exist yet. Programs read
     them as JSON, at /api/views.

@@ -46,9 +46,10 @@ def postgres(
     log: LogUrl = None,
     config: Config = None,
 ) -> None:
-    """Keep the newest results of a topic in a table of PostgreSQL, until stopped with Ctrl-C.
+    """Keep the newest results in a table of PostgreSQL.
 
-    Started again, it goes on where it stopped. The password is taken from PGPASSWORD or ~/.pgpass.
+    It follows the topic until stopped with Ctrl-C. Started again, it goes on where it stopped. The
+    password is taken from PGPASSWORD or ~/.pgpass.
     """
     from millrace.log import open_log
     from millrace.sinks.postgres import PostgresTable, follow

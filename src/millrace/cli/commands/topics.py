@@ -56,7 +56,7 @@ def _sum_known(sizes: Iterable[int | None]) -> int | None:
 
 @app.command(epilog=format_examples("millrace topics describe input.vehicle-positions"))
 def describe(name: TopicArgument, log: LogUrl = None, json: Json = False, config: Config = None) -> None:
-    """Show a topic's type, codec, retention, and the offsets of its partitions."""
+    """Show a topic's type, codec, retention and offsets."""
     from millrace.log import open_log
 
     info = open_log(load_settings(config, log_url=log), create=False).describe(name)
@@ -108,9 +108,10 @@ def _rounded_skew(sizes: list[int]) -> float | None:
     )
 )
 def count(name: TopicArgument, log: LogUrl = None, json: Json = False, config: Config = None) -> None:
-    """Count a topic's records by partition, one by one: on Kafka, offsets have gaps.
+    """Count a topic's records by partition.
 
-    The skew is the size of the largest partition, divided by the average size.
+    They are counted one by one, as offsets of Kafka have gaps. The skew is the size of the largest
+    partition, divided by the average size.
     """
     from millrace.log import open_log, statistics
 
@@ -131,7 +132,10 @@ def lag(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Show how far runs are behind in the topics that they read, by their status records of the last hour."""
+    """Show how far runs are behind in the topics that they read.
+
+    It looks at their status records of the last hour.
+    """
     from dataclasses import asdict
 
     from millrace.log import open_log, statistics

@@ -19,9 +19,9 @@ def transcript(
         typer.Option(help="Run them on the model (the specification), the engine, or the engine on Spark."),
     ] = "engine",
 ) -> None:
-    """Run transcripts, which list events and the panes expected of them, and show where the panes differ.
+    """Run transcripts, and show where the panes differ.
 
-    The exit code is 1 if one of them fails.
+    A transcript lists events and the panes expected of them. The exit code is 1 if one of them fails.
     """
     from millrace.testing.transcripts import run_files
 

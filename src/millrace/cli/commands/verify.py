@@ -27,11 +27,10 @@ def verify(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Check the embedded log, the state folders and savepoints for damage. Nothing is changed; runs may go on
-    meanwhile.
+    """Check log, state folders and savepoints for damage.
 
-    The exit code is 1 if something is damaged. Kafka brokers check their own files, and Spark its own
-    checkpoint.
+    Nothing is changed, and runs may go on meanwhile. The exit code is 1 if something is damaged. Kafka
+    brokers check their own files, and Spark its own checkpoint.
     """
     from millrace.log.embedded.verify import VerificationCounts, verify_log
     from millrace.runners.state.verify import verify_savepoint, verify_state
