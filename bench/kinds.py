@@ -60,19 +60,9 @@ def make_totals(name: str, topic: str, *, window: Any, **options: Any) -> Job:
     return Job(name, keyed_readings.write_to_topic(panes, f"analytics.{name}"))
 
 
-def make_hourly_latest(name: str, topic: str) -> Job:
-    """An aggregate that is not a sum, in windows that overlap almost entirely."""
-    rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
-        windows.sliding("1h", every="1s")
-    )
-    return Job(name, keyed_readings.write_to_topic(rows.group_by("key").latest("value"), f"analytics.{name}"))
-
-
-def make_aggregated(name: str, topic: str, *, aggregate: Callable[[], Any]) -> Job:
-    """One aggregate per key in windows of 10 s."""
-    rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
-        windows.fixed("10s")
-    )
+def make_aggregated(name: str, topic: str, *, aggregate: Callable[[], Any], window: WindowFn) -> Job:
+    """One aggregate per key."""
+    rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(window)
     return Job(
         name,
         keyed_readings.write_to_topic(
@@ -143,13 +133,19 @@ def all_kinds() -> Iterator[Kind]:
             partial(make_totals, window=windows.fixed("10s"), trigger=trigger, lateness="20s"),
         )
     for name, aggregate in _aggregates().items():
-        yield Kind("aggregates", name, partial(make_aggregated, aggregate=aggregate))
+        yield Kind(
+            "aggregates", name, partial(make_aggregated, aggregate=aggregate, window=windows.fixed("10s"))
+        )
     for name, window in {
         "30s every 5s": windows.sliding("30s", every="5s"),
         "1h every 1s": windows.sliding("1h", every="1s"),
     }.items():
         yield Kind("sliding", name, partial(make_totals, window=window), warm_up_seconds=3_600)
-    yield Kind("sliding", "1h every 1s latest", make_hourly_latest, warm_up_seconds=3_600)
+    for name in ("latest", "min", "distinct"):
+        make_job = partial(
+            make_aggregated, aggregate=_aggregates()[name], window=windows.sliding("1h", every="1s")
+        )
+        yield Kind("sliding", f"1h every 1s {name}", make_job, warm_up_seconds=3_600)
     for keys, label in {1_000: "1k", 100_000: "100k", 1_000_000: "1M"}.items():
         hour = partial(make_totals, window=windows.fixed("1h"))
         yield Kind(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -11,16 +12,17 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 import millrace as mr
+from aggregate_strategies import aggregate_of
 from millrace import panes, watermarks, windows
 from millrace.engine import source as engine_source
 from millrace.engine import state
-from millrace.engine.operators import running_sums, sliced_windows
+from millrace.engine.operators import running_sums, shared_slices, sliced_windows
 from millrace.engine.operators import windows as cells
 from millrace.graph import Aggregation, Write, edges
 from millrace.testing.model import source as model_source
 from millrace.testing.model.values import Row
 from millrace.testing.script import Backend, BatchResult, OnEngine, OnModel
-from strategies import A, Batch, Given, batches, examples, givens, recut, write
+from strategies import KINDS, A, Batch, Given, batches, examples, givens, recut, write
 
 NEVER = 10**15
 """Longer than any run."""
@@ -93,6 +95,19 @@ def newest(write: Write, written: dict[str, list[Row]]) -> Counter[Any]:
     return bag(panes.latest_panes(pl.DataFrame(shown, schema=schema), keys).to_dicts())
 
 
+@contextmanager
+def shared_in_blocks(shared: bool) -> Iterator[None]:
+    """With slices totalled in blocks, of which a few make a larger one, also where windows overlap little."""
+    with (
+        patch.object(shared_slices, "MIN_WINDOWS_PER_SLICE", 1 if shared else 1_000),
+        patch.object(shared_slices, "MIN_BATCHES_PER_WINDOW", 0),
+        patch.object(shared_slices, "BLOCK", 2),
+    ):
+        shared_slices.clear_cache()
+        yield
+        shared_slices.clear_cache()
+
+
 def check_every_batch(data: st.DataObject, *, anyhow: bool = False) -> None:
     """One random run on both, batch by batch; half of them with limits so low that state is merged and work
     divided all the time, and half with sums that run along wherever they can.
@@ -104,6 +119,7 @@ def check_every_batch(data: st.DataObject, *, anyhow: bool = False) -> None:
     with (
         patch.object(state, "MERGE_FACTOR", 2 if tight else state.MERGE_FACTOR),
         patch.object(sliced_windows, "MAX_EXPANDED_ROWS", 3 if tight else sliced_windows.MAX_EXPANDED_ROWS),
+        patch.object(sliced_windows, "MAX_MERGED_ROWS", 3 if tight else sliced_windows.MAX_MERGED_ROWS),
         patch.object(
             sliced_windows, "MIN_WINDOWS_TO_MERGE", 1 if runs else sliced_windows.MIN_WINDOWS_TO_MERGE
         ),
@@ -111,6 +127,7 @@ def check_every_batch(data: st.DataObject, *, anyhow: bool = False) -> None:
         patch.object(
             running_sums, "MIN_WINDOWS_PER_SLICE", 1 if runs else running_sums.MIN_WINDOWS_PER_SLICE
         ),
+        shared_in_blocks(runs),
     ):
         for batch in data.draw(batches(jobs)):
             hold_batch(engine, model, batch)
@@ -143,7 +160,33 @@ def check_latest(data: st.DataObject) -> None:
         OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 3]))),
         OnModel(jobs.jobs, jobs.partitions),
     )
-    with patch.object(state, "MERGE_FACTOR", 2):
+    with patch.object(state, "MERGE_FACTOR", 2), shared_in_blocks(data.draw(st.booleans())):
+        for batch in data.draw(batches(jobs, most=24)):
+            hold_batch(engine, model, batch)
+
+
+def check_overlapping(data: st.DataObject) -> None:
+    """Any aggregates in windows that overlap much."""
+    unit = data.draw(st.sampled_from([1, 1_000]))
+    readings = mr.read(A, watermark=watermarks.bounded(data.draw(st.sampled_from([0, 2, 5])) * unit))
+    every, times, rest, lateness = data.draw(
+        st.tuples(
+            st.integers(1, 3), st.sampled_from([20, 7, 3, 40]), st.integers(0, 2), st.sampled_from([0, 6, 40])
+        )
+    )
+    windowed = readings.window(
+        windows.sliding((every * times + rest % every) * unit, every=every * unit), lateness=lateness * unit
+    )
+    chosen = data.draw(st.lists(aggregate_of(KINDS, False), min_size=1, max_size=2))
+    computed = {f"r{number}": aggregate for number, (aggregate, _) in enumerate(chosen)}
+    results = windowed.group_by("k").aggregate(**computed)
+    jobs = Given((mr.Job("one", write(results, "analytics.one")),), unit, {A.name: 2})
+    engine, model = OnEngine(jobs.jobs, jobs.partitions, slots=1), OnModel(jobs.jobs, jobs.partitions)
+    with (
+        patch.object(state, "MERGE_FACTOR", 2),
+        shared_in_blocks(True),
+        patch.object(sliced_windows, "MAX_MERGED_ROWS", data.draw(st.sampled_from([3, 1_000]))),
+    ):
         for batch in data.draw(batches(jobs, most=24)):
             hold_batch(engine, model, batch)
 
@@ -221,6 +264,12 @@ def test_the_latest_value_alone_is_the_same_in_every_window(data: st.DataObject)
 
 
 @given(data=st.data())
+@examples(100)
+def test_windows_that_overlap_much_show_the_same_panes(data: st.DataObject) -> None:
+    check_overlapping(data)
+
+
+@given(data=st.data())
 @examples(8)
 def test_the_last_word_does_not_depend_on_how_batches_were_cut(data: st.DataObject) -> None:
     check_every_cut(data)
@@ -229,6 +278,7 @@ def test_the_last_word_does_not_depend_on_how_batches_were_cut(data: st.DataObje
 LONG: tuple[Callable[[st.DataObject], None], ...] = (
     check_every_batch,
     check_latest,
+    check_overlapping,
     check_kinds,
     check_kinds,
     check_every_cut,

@@ -106,7 +106,7 @@ def test_only_chunks_that_may_matter_are_fetched() -> None:
         .append("op", "sums", rows(("near", 20, 1)), SUMS)
     )
     store.save(state.changes_since(SlotState()))
-    state_module._frame_cache.frames.clear()
+    state_module.clear_cache()
     found = store.open().table("op", "sums").between(15, 25)
     assert [frame["key"].to_list() for frame in found] == [["near"]]
     assert store.fetched == 1

@@ -63,7 +63,7 @@ SLICES = [
         "if True else rows.sort(*ORDER)",
         "rows of equal time keep the order in which they are at hand",
     ),
-    Mutant("engine/operators/slices.py", "return END_OF_STREAM if at >= END_OF_STREAM else window.first_end(at) - window.every", "return END_OF_STREAM if at >= END_OF_STREAM else window.first_end(at)", "windows fire before the watermark has reached their end"),
+    Mutant("engine/operators/slices.py", "return END_OF_STREAM if at >= END_OF_STREAM else self.window.first_end(at) - self.window.every", "return END_OF_STREAM if at >= END_OF_STREAM else self.window.first_end(at)", "windows fire before the watermark has reached their end"),
     # judging rows
     Mutant("engine/lateness.py", "grid.end_above(None if watermark is None else watermark - lateness)", "grid.end_above(watermark)", "lateness is ignored when rows are judged by the clock of earlier batches"),
     Mutant("engine/lateness.py", "grid.end_above(None if watermark is None else watermark - lateness)", "grid.end_above(None if watermark is None else watermark - lateness - 1)", "a row is refused one tick too late"),
@@ -239,4 +239,11 @@ SLICES = [
     Mutant("engine/operators/running_sums.py", "until = watermark if watermark >= END_OF_STREAM else watermark - window.size + 2 * window.every", "until = watermark if watermark >= END_OF_STREAM else watermark - window.size - window.every", "slices that go out of the running sums are not looked for"),
     Mutant("engine/operators/running_sums.py", 'table("odd").between(old_bound, watermark)', 'table("odd").between(LEAST, LEAST)', "what is infinite is forgotten"),
     Mutant("engine/operators/running_sums.py", ".filter(pl.col(PARTIAL_ROWS) > 0)", "", "windows without rows are shown where sums run along"),
+    # what windows share
+    Mutant("engine/operators/shared_slices.py", "return totals if totals.settled_from <= first_end else None", "return totals", "late rows count in windows that refused them"),
+    Mutant("engine/operators/shared_slices.py", "yield totals.unsettled", "", "rows that came late are forgotten"),
+    Mutant("engine/operators/shared_slices.py", "until = totals.last // width + 1 if width == widths[-1] else _round_up(first, BLOCK)", "until = _round_up(first, BLOCK)", "the last blocks of a chunk are left out"),
+    Mutant("engine/operators/shared_slices.py", "settled = slices.filter(is_settled).sort(SLICE)", "settled = slices.filter(is_settled)", "a slice is forgotten because of one before it"),
+    Mutant("engine/operators/sliced_windows.py", "first_end=self.grid.end_above(watermark - self.operator.horizon)", "first_end=self.grid.end_above(watermark)", "slices that late rows may yet bring back are forgotten"),
+    Mutant("aggregates/picks.py", "return best <= value", "return best >= value", "the least value is forgotten"),
 ]  # fmt: skip

@@ -67,6 +67,12 @@ class Reduction(ABC):
         """
         return []
 
+    def superseded(self, name: str, dtype: pl.DataType) -> pl.Expr | None:
+        """Of the partials of one key in the order of their slices: whether later ones alone give the same
+        result wherever they count, too. None where partials do not show that.
+        """
+        return None
+
     def check(self, schema: pl.Schema) -> None:  # noqa: B027 - most aggregates take any column
         """Refuses columns to which the aggregate does not apply."""
 

@@ -6,17 +6,24 @@ from dataclasses import dataclass
 import polars as pl
 
 from millrace.aggregates.contract import ORDER, Reduction
+from millrace.values.columns import SLICE
 
 
 def _accumulate(values: pl.Expr, dtype: pl.DataType, best: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
-    """The best of all values up to each. Polars has no such form for categories, so they are compared as what
+    """The best of all values up to each."""
+    found = best(_comparable(values, dtype)).forward_fill()
+    if isinstance(dtype, pl.Enum):
+        return found.cat.to(dtype)
+    return found.cast(dtype) if isinstance(dtype, pl.Categorical) else found
+
+
+def _comparable(values: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Values as polars can accumulate them. It has no such form for categories, so they are compared as what
     orders them: the categories of an enum by their place, others by their text.
     """
     if isinstance(dtype, pl.Enum):
-        return best(values.to_physical()).forward_fill().cat.to(dtype)
-    if isinstance(dtype, pl.Categorical):
-        return best(values.cast(pl.String)).forward_fill().cast(dtype)
-    return best(values).forward_fill()
+        return values.to_physical()
+    return values.cast(pl.String) if isinstance(dtype, pl.Categorical) else values
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,25 @@ class Min(Reduction):
     def running(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The smallest up to each row."""
         return [_accumulate(pl.col(f"{name}.v"), dtype, pl.Expr.cum_min)]
+
+    def superseded(self, name: str, dtype: pl.DataType) -> pl.Expr | None:
+        """Whether a later value is as good; NaN is none."""
+        value = _comparable(pl.col(f"{name}.v"), dtype)
+        number = value.fill_nan(None) if dtype.is_float() else value
+        best = self._best_from(number).backward_fill().shift(-1)
+        is_last = pl.int_range(pl.len()) == pl.len() - 1
+        return (
+            pl.when(value.is_null())
+            .then(~is_last)
+            .otherwise(self._is_as_good(best, value))
+            .fill_null(value=False)
+        )
+
+    def _best_from(self, values: pl.Expr) -> pl.Expr:
+        return values.cum_min(reverse=True)
+
+    def _is_as_good(self, best: pl.Expr, value: pl.Expr) -> pl.Expr:
+        return best <= value
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The value."""
@@ -55,6 +81,12 @@ class Max(Min):
     def running(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The greatest up to each row."""
         return [_accumulate(pl.col(f"{name}.v"), dtype, pl.Expr.cum_max)]
+
+    def _best_from(self, values: pl.Expr) -> pl.Expr:
+        return values.cum_max(reverse=True)
+
+    def _is_as_good(self, best: pl.Expr, value: pl.Expr) -> pl.Expr:
+        return best >= value
 
 
 @dataclass(frozen=True)
@@ -88,6 +120,14 @@ class Latest(Reduction):
             return [column.forward_fill() for column in columns]
         is_known = pl.col(f"{name}.v").is_not_null().cum_sum() > 0
         return [pl.when(is_known).then(column.drop_nulls().first()) for column in columns]
+
+    def superseded(self, name: str, dtype: pl.DataType) -> pl.Expr | None:
+        """Whether a later slice has a value."""
+        if not self._picks_last:
+            return None
+        is_known, start = pl.col(f"{name}.{ORDER[0]}").is_not_null(), pl.col(SLICE)
+        last = pl.when(is_known).then(start.filter(is_known).max()).otherwise(start.max())
+        return start < last
 
     _picks_last = True
 

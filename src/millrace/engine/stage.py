@@ -21,7 +21,7 @@ from millrace.engine.isolation import (
     note_culprit,
     to_dead_letters,
 )
-from millrace.engine.operators import windows
+from millrace.engine.operators import shared_slices, windows
 from millrace.engine.operators.contract import OperatorResult
 from millrace.engine.operators.emit import drop_replaced_retractions, net_changes
 from millrace.engine.operators.partials import partials_of
@@ -38,6 +38,7 @@ from millrace.values.user_code import add_row
 def forget_state() -> None:
     """Drops what this process remembers of state, as if it had ended."""
     windows.clear_cache()
+    shared_slices.clear_cache()
     states.clear_cache()
 
 

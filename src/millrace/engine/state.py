@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import polars as pl
 
@@ -29,38 +29,48 @@ CACHE_BYTES = 256 << 20
 
 VERSION = 1
 LoadChunk = Callable[[int], bytes]
+K = TypeVar("K")
+V = TypeVar("V")
 
 
-class _FrameCache:
-    """Frames by digest, the least recently used ones forgotten."""
+class SizedCache(Generic[K, V]):
+    """What can be made again, up to a number of bytes; the least recently used is forgotten first."""
 
-    def __init__(self) -> None:
-        self.frames: OrderedDict[str, pl.DataFrame] = OrderedDict()
-        self.size = 0.0
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[K, tuple[V, float]] = OrderedDict()
+        self._size = 0.0
 
-    def get(self, digest: str) -> pl.DataFrame | None:
-        frame = self.frames.get(digest)
-        if frame is not None:
-            self.frames.move_to_end(digest)
-        return frame
+    def get(self, key: K) -> V | None:
+        """What was put there, if it is still there."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._entries.move_to_end(key)
+        return entry[0]
 
-    def put(self, digest: str, frame: pl.DataFrame) -> None:
-        if digest in self.frames:
+    def put(self, key: K, value: V, size: float) -> None:
+        """Keeps a value of so many bytes."""
+        if key in self._entries:
             return
-        self.frames[digest] = frame
-        self.size += frame.estimated_size()
-        while self.size > CACHE_BYTES and len(self.frames) > 1:
-            _, evicted = self.frames.popitem(last=False)
-            self.size -= evicted.estimated_size()
+        self._entries[key] = value, size
+        self._size += size
+        while self._size > self._limit and len(self._entries) > 1:
+            _, (_, evicted) = self._entries.popitem(last=False)
+            self._size -= evicted
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._entries.clear()
+        self._size = 0.0
 
 
-_frame_cache = _FrameCache()
+_frame_cache: SizedCache[str, pl.DataFrame] = SizedCache(CACHE_BYTES)
 
 
 def clear_cache() -> None:
     """Drops what is at hand, so that it must be fetched again."""
-    _frame_cache.frames.clear()
-    _frame_cache.size = 0.0
+    _frame_cache.clear()
 
 
 def add_checksum(body: bytes) -> bytes:
@@ -107,7 +117,7 @@ class Chunk:
         frame = _frame_cache.get(self.digest)
         if frame is None:
             frame = self._decode(self.read_bytes())
-            _frame_cache.put(self.digest, frame)
+            _frame_cache.put(self.digest, frame, frame.estimated_size())
         return frame
 
     def read_bytes(self) -> bytes:
@@ -137,7 +147,11 @@ class StateTable:
 
     def between(self, low: int, high: int) -> list[pl.DataFrame]:
         """The frames that may matter to window ends in `(low, high]`."""
-        return [chunk.frame for chunk in self.chunks if chunk.max_end > low and chunk.min_end <= high]
+        return [chunk.frame for chunk in self.chunks_between(low, high)]
+
+    def chunks_between(self, low: int, high: int) -> list[Chunk]:
+        """The chunks that may matter to window ends in `(low, high]`."""
+        return [chunk for chunk in self.chunks if chunk.max_end > low and chunk.min_end <= high]
 
     @property
     def rows(self) -> int:
@@ -265,7 +279,7 @@ class SlotState:
         frame = frame.rechunk()
         data = exchange.encode_frame(frame)
         digest = blake2b(data, digest_size=16).hexdigest()
-        _frame_cache.put(digest, frame)
+        _frame_cache.put(digest, frame, frame.estimated_size())
         low, high = (
             frame.select(layout.min_end.min().alias("low"), layout.max_end.max().alias("high")).row(0)
             if frame.height

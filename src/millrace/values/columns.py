@@ -107,6 +107,8 @@ LAST_END = "_last_end"
 """The last window end that takes a slice."""
 PARTIAL_ROWS = "_n"
 """How many rows a partial is made of."""
+SLICE_BLOCK = "_block"
+"""Number of a block of slices that are totalled together."""
 SPAN_END = "_span_end"
 """The window end at which a running sum changes again."""
 

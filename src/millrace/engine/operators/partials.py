@@ -56,6 +56,16 @@ class Partials:
         ]
 
     @cached_property
+    def superseded(self) -> pl.Expr | None:
+        """Of the partials of one key in the order of their slices: which ones no aggregate needs any more
+        where later ones count, too. None where some aggregate may need each.
+        """
+        aggregates = self.node.aggregates.items()
+        found = [aggregate.superseded(name, self._dtype(aggregate.column)) for name, aggregate in aggregates]
+        known = [expr for expr in found if expr is not None]
+        return pl.all_horizontal(known) if len(known) == len(found) and self.node.evict is None else None
+
+    @cached_property
     def input_columns(self) -> list[str]:
         """The columns the aggregates read."""
         return sorted(

@@ -18,8 +18,8 @@ lateness.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import polars as pl
@@ -28,10 +28,11 @@ from millrace.durations import BEFORE_ALL
 from millrace.engine.arrivals import BatchProgress
 from millrace.engine.exchange import Block, Body
 from millrace.engine.lateness import SliceJudge
-from millrace.engine.operators import emit
+from millrace.engine.operators import emit, shared_slices
 from millrace.engine.operators.contract import OperatorResult
 from millrace.engine.operators.emit import EmittedPanes, PaneValues, WindowShape
 from millrace.engine.operators.running_sums import RunningSums, SumChanges, uses_running_sums
+from millrace.engine.operators.shared_slices import SharedSlices
 from millrace.engine.operators.slices import Grid, end_range, grid_of
 from millrace.engine.plan import Operator
 from millrace.engine.progress import Progress
@@ -53,6 +54,8 @@ the same ones are merged first.
 """
 MAX_EXPANDED_ROWS = 4_000_000
 """How many rows one expansion of slices into windows may make; more are made in turns."""
+MAX_MERGED_ROWS = 400_000
+"""The same where slices are merged first: each half of the windows has fewer to expand than both together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +104,13 @@ class SlicedWindowsOperator:
             else None
         )
 
+    @cached_property
+    def shared(self) -> SharedSlices | None:
+        """How stored slices are read where windows overlap much; None: as they are."""
+        window = self.grid.window
+        overlaps = window.size >= shared_slices.MIN_WINDOWS_PER_SLICE * window.every
+        return SharedSlices(self.grid, self.shape.partials) if overlaps else None
+
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """A batch: rows are judged, state is updated, the watermark moves, panes fire,
         expired state is dropped.
@@ -113,7 +123,8 @@ class SlicedWindowsOperator:
         emitted, changes, counters = self._fire(state, new, (before.low_watermark, after), sum_changes)
         if self.running is not None:
             state = self.running.write(state, operator_id, sum_changes, new)
-        state = state.append(operator_id, "slices", new, self.layout)
+        kept, layout = self._forget_superseded(new, after.low_watermark)
+        state = state.append(operator_id, "slices", kept, layout)
         state = state.append(operator_id, "panes", counters, self.shape.counter_layout)
         if after.low_watermark is not None:
             extra_time = self.grid.window.every if self.running is not None else 0
@@ -128,6 +139,17 @@ class SlicedWindowsOperator:
             late,
             progress,
         )
+
+    def _forget_superseded(self, new: pl.DataFrame, watermark: int | None) -> tuple[pl.DataFrame, Layout]:
+        """The new slices that windows need which may still be shown, and how stored ones are merged without
+        the others.
+        """
+        if self.shared is None or self.shape.partials.superseded is None or watermark is None:
+            return new, self.layout
+        forget = partial(
+            self.shared.forget_superseded, first_end=self.grid.end_above(watermark - self.operator.horizon)
+        )
+        return forget(new), replace(self.layout, merge=lambda slices: self.layout.merge(forget(slices)))
 
     def _read_sum_changes(
         self, state: SlotState, new: pl.DataFrame, old_watermark: int | None, watermark: int | None
@@ -190,20 +212,12 @@ class SlicedWindowsOperator:
         added_masks = self.shape.mask_added_aggregates(watermarks[1].added_since)
         move = _WatermarkMove(old_watermark, watermark, added_masks)
         touched = self._find_touched_groups(new, move) if has_late else self._no_groups
-        oldest = min(move.old_bound, end_range(touched)[0] - 1)
-        needed = (
-            []
-            if touched.is_empty() and sum_changes is not None
-            else state.table(self.operator.id, "slices").between(oldest, watermark)
-        )
-        stored = pl.concat([self.empty_slices, *needed])
         emitted = []
         if not touched.is_empty():
-            emitted.append(self._fire_late(state, stored, new, touched, oldest, move))
+            emitted.append(self._fire_late(state, new, touched, move))
         counters = emitted[0].counters if emitted else self.shape.empty_counters
-        has_values = stored.height or new.height or sum_changes is not None
-        if self.grid.end_above(old_watermark) <= watermark and has_values:
-            emitted.append(self._fire_on_time(stored, new, sum_changes, move))
+        if self.grid.end_above(old_watermark) <= watermark:
+            emitted += self._fire_on_time(state, new, sum_changes, move)
         return (
             pl.concat([self.shape.empty_panes, *(one.panes for one in emitted)]),
             pl.concat([self.shape.empty_changes, *(one.changes for one in emitted)]),
@@ -227,13 +241,13 @@ class SlicedWindowsOperator:
     def _fire_late(
         self,
         state: SlotState,
-        stored: pl.DataFrame,
         new: pl.DataFrame,
         touched: pl.DataFrame,
-        oldest: int,
         move: _WatermarkMove,
     ) -> EmittedPanes:
         """Shows windows again that late rows changed: their values now, and those shown before."""
+        oldest = end_range(touched)[0] - 1
+        stored = self._stored_slices(state, oldest, move.old_bound)
         stored_counters = pl.concat(
             [
                 self.shape.empty_counters,
@@ -253,12 +267,14 @@ class SlicedWindowsOperator:
         return emit.number_panes(values, stored_counters, move.watermark)
 
     def _fire_on_time(
-        self, stored: pl.DataFrame, new: pl.DataFrame, sum_changes: SumChanges | None, move: _WatermarkMove
-    ) -> EmittedPanes:
-        """Shows the windows that are complete now."""
-        current = self._complete_windows(stored, new, move.old_watermark, move.watermark, sum_changes)
+        self, state: SlotState, new: pl.DataFrame, sum_changes: SumChanges | None, move: _WatermarkMove
+    ) -> list[EmittedPanes]:
+        """Shows the windows that are complete now, if there are slices."""
+        current = self._complete_windows(state, new, sum_changes, move)
+        if current is None:
+            return []
         values = PaneValues(self.operator, current.with_columns(move.added_masks), None, "on_time")
-        return emit.number_panes(values, self.shape.empty_counters, move.watermark)
+        return [emit.number_panes(values, self.shape.empty_counters, move.watermark)]
 
     def _slices_of(self, slices: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
         """The slices of keys that are to be shown again."""
@@ -270,17 +286,19 @@ class SlicedWindowsOperator:
         )
 
     def _complete_windows(
-        self,
-        stored: pl.DataFrame,
-        new: pl.DataFrame,
-        old_watermark: int | None,
-        watermark: int,
-        sum_changes: SumChanges | None,
-    ) -> pl.DataFrame:
-        """The aggregates of each key and window that is complete now."""
-        if self.running is None or sum_changes is None:
-            return self._values(pl.concat([stored, new]), old_watermark, watermark)
-        return self.running.complete_windows(sum_changes, old_watermark)
+        self, state: SlotState, new: pl.DataFrame, sum_changes: SumChanges | None, move: _WatermarkMove
+    ) -> pl.DataFrame | None:
+        """The aggregates of each key and window that is complete now; None where there are no slices."""
+        if self.running is not None and sum_changes is not None:
+            return self.running.complete_windows(sum_changes, move.old_watermark)
+        slices = pl.concat([self._stored_slices(state, move.old_bound, move.watermark), new])
+        return None if slices.is_empty() else self._values(slices, move.old_watermark, move.watermark)
+
+    def _stored_slices(self, state: SlotState, low: int, high: int) -> pl.DataFrame:
+        """What is stored of the windows that end in `(low, high]`."""
+        table = state.table(self.operator.id, "slices")
+        parts = table.between(low, high) if self.shared is None else self.shared.read(table, low, high)
+        return pl.concat([self.empty_slices, *parts])
 
     def _values(
         self, slices: pl.DataFrame, low: int | None, high: int | None, only: pl.DataFrame | None = None
@@ -300,9 +318,10 @@ class SlicedWindowsOperator:
         window = self.grid.window
         first, last = self._bounds(slices, low, high)
         per_slice = min(window.size, max(last - first, window.every)) // window.every
+        limit = MAX_EXPANDED_ROWS
         if per_slice >= MIN_WINDOWS_TO_MERGE and high is not None:
-            slices = self.shape.partials.merge(self.grid.align(slices, low, high))
-        if slices.height * per_slice > MAX_EXPANDED_ROWS and last - first > window.every:
+            slices, limit = self.shape.partials.merge(self.grid.align(slices, low, high)), MAX_MERGED_ROWS
+        if slices.height * per_slice > limit and last - first > window.every:
             middle = (first + last) // 2
             sooner = slices.filter(pl.col(FIRST_OPEN_END) <= middle)
             later = slices.filter(self.grid.last_end(pl.col(SLICE)) > middle)

@@ -41,14 +41,16 @@ class Grid:
             else self.window.first_end(watermark)
         )
 
+    def last_end_until(self, at: int) -> int:
+        """The greatest window end up to a time."""
+        return END_OF_STREAM if at >= END_OF_STREAM else self.window.first_end(at) - self.window.every
+
     def align(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.DataFrame:
         """Slices as if they began where the last of their windows in `(low, high]` does, so that those in the
         same windows are the same.
         """
         first = pl.max_horizontal(FIRST_OPEN_END, pl.lit(self.end_above(low), pl.Int64))
-        last = pl.min_horizontal(
-            self.last_end(pl.col(SLICE)), pl.lit(_last_end_until(self.window, high), pl.Int64)
-        )
+        last = pl.min_horizontal(self.last_end(pl.col(SLICE)), pl.lit(self.last_end_until(high), pl.Int64))
         return slices.with_columns(
             first.alias(FIRST_OPEN_END), (last - self.window.size).alias(SLICE)
         ).filter(pl.col(FIRST_OPEN_END) <= pl.col(SLICE) + self.window.size)
@@ -82,9 +84,7 @@ class Grid:
         the first such end as `_end` and the last as `_last`.
         """
         first = pl.max_horizontal(FIRST_OPEN_END, pl.lit(self.end_above(low), pl.Int64))
-        last = pl.min_horizontal(
-            self.last_end(pl.col(SLICE)), pl.lit(_last_end_until(self.window, high), pl.Int64)
-        )
+        last = pl.min_horizontal(self.last_end(pl.col(SLICE)), pl.lit(self.last_end_until(high), pl.Int64))
         return (
             slices.lazy()
             .with_columns(first.alias(END), last.alias(LAST_END))
@@ -112,7 +112,3 @@ def end_range(groups: pl.DataFrame) -> tuple[int, int]:
         if groups.height
         else (END_OF_STREAM, BEFORE_ALL)
     )
-
-
-def _last_end_until(window: Sliding, at: int) -> int:
-    return END_OF_STREAM if at >= END_OF_STREAM else window.first_end(at) - window.every
