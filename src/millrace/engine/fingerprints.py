@@ -44,6 +44,7 @@ _DIFFERENCES = {
     "lateness": "takes rows of another lateness",
     "ttl": "has another ttl",
     "over": "takes panes instead of rows, or the other way round",
+    "form": "keeps what it remembers in another form",
 }
 _OTHER_STEPS = "has other steps (filter, with_columns, select, ...) before it"
 
@@ -56,6 +57,8 @@ def describe(operator: Operator) -> str:
         "steps": sorted((_identify_steps(edge) for edge in operator.edges), key=_to_text),
         "exactly": _expression_digests(operator),
     }
+    if operator.node.state_form > 1:
+        parts["form"] = operator.node.state_form
     if operator.node.parallelism is not None:
         parts["parallelism"] = operator.node.parallelism
     return json.dumps(parts, sort_keys=True)

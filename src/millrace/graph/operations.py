@@ -199,6 +199,11 @@ class Operation(Node):
         return slots if self.parallelism is None else min(self.parallelism, slots)
 
     @property
+    def state_form(self) -> int:
+        """The form in which it keeps what it remembers; state of another form cannot be read."""
+        return 1
+
+    @property
     def broadcast_input(self) -> int | None:
         """The input whose rows concern all keys, if there is one."""
         return None

@@ -251,6 +251,8 @@ BAG_ROW = "_bag_row"
 
 ROW_NUMBER = "_number"
 """Number of a row among those at hand."""
+ROW_ID = "_row_id"
+"""Number of a row that is kept, in the order in which rows came; batches leave gaps."""
 ROW_NUMBERS = "_numbers"
 """Numbers of the rows that are kept of a key."""
 IS_NEW = "_is_new"

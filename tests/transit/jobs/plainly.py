@@ -66,18 +66,23 @@ def delays(arrivals: pl.DataFrame, *, lateness: int, size: int = 300_000) -> pl.
     return _shown(found.drop("delay"), size)
 
 
-def flows(rows: pl.DataFrame, *, lateness: int, size: int = 300_000) -> pl.DataFrame:
-    windowed_rows = windowed(rows, size=size, lateness=lateness).sort(
-        "vehicle_id", "end", "event_time", "number"
+def flows(rows: pl.DataFrame, *, lateness: int, size: int = 300_000, delay: int = 1_000) -> pl.DataFrame:
+    in_time = rows.filter(pl.col("event_time") >= pl.col("clock") - delay - lateness)
+    time, here = pl.col("event_time"), pl.col("geocell")
+    steps = in_time.sort("vehicle_id", "event_time", "number").with_columns(
+        geocell=here.shift(1).over("vehicle_id"),
+        to=here,
+        pause=(time - time.shift(1)).over("vehicle_id"),
     )
-    steps = windowed_rows.with_columns(to=pl.col("geocell").shift(-1).over("vehicle_id", "end")).filter(
-        pl.col("geocell") != pl.col("to")
+    crossed = steps.filter(pl.col("geocell") != pl.col("to"), pl.col("pause") < size)
+    ends = pl.concat(
+        [crossed.with_columns(end=time // EVERY * EVERY + EVERY * n) for n in range(1, size // EVERY + 1)]
     )
-    crossed = steps.select("vehicle_id", "end", "geocell", "to").unique()
-    pairs = crossed.select("geocell", "to").unique()
+    once = ends.select("vehicle_id", "end", "geocell", "to").unique()
+    pairs = once.select("geocell", "to").unique()
     near = pairs.filter(pl.Series([adjacent(*pair) for pair in pairs.iter_rows()], dtype=pl.Boolean))
     counts = (
-        crossed.join(near, on=["geocell", "to"])
+        once.join(near, on=["geocell", "to"])
         .group_by("geocell", "to", "end")
         .agg(count=pl.len().cast(pl.Int64))
     )

@@ -1,10 +1,12 @@
 """Operator `over` with a lateness: a late row corrects the rows around it.
 
 Rows that may still be corrected are open: they are kept whole, with the columns that were shown beside them.
-When rows come, the columns of all open rows of their keys are computed anew, and where they differ from what
-was shown, the row is taken back and shown again. When the watermark has passed a row by the lateness, nothing
-can change it: then it is handed to the parts of the operator `over`, which keep what later rows look back at,
-as if rows had only now been taken in order.
+A row that comes after all rows of its key changes none of them, and where its columns look back by a number
+of rows, the last rows of the key are all that it needs. For any other row the columns of all open rows of its
+key are computed anew, and where they differ from what was shown, a row is taken back and shown again.
+
+When the watermark has passed a row by the lateness, nothing can change it: then it is handed to the parts of
+the operator `over`, which keep what later rows look back at, as if rows had only now been taken in order.
 
 Example, `over(before=lag("v"), lateness="10s")`, one key; the row at 12 s comes late:
 
@@ -17,7 +19,7 @@ Example, `over(before=lag("v"), lateness="10s")`, one key; the row at 12 s comes
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 import polars as pl
 
@@ -36,25 +38,32 @@ from millrace.engine.operators.over_frames import (
     to_panes,
     waiting_rows,
 )
+from millrace.engine.operators.over_rows import LAST_ROWS, RowsBefore
 from millrace.engine.ordered_rows import OrderedBatch, OrderedRows
 from millrace.engine.plan import Operator
 from millrace.engine.state import SlotState
 from millrace.graph.build.over import Over
 from millrace.values.columns import (
-    DUE,
     EXPIRES_AT,
     GROUP,
     IS_NEW,
     IS_UNCHANGED,
     OLD_PREFIX,
+    ROW_ID,
     ROW_TIME,
     STATE_VERSION,
 )
 
-OPEN_ROWS = "open_rows"
-"""State table: the rows that may still be corrected, with the columns shown beside them."""
+CORRECTABLE_ROWS = "correctable_rows"
+"""State table: the rows that may still be corrected, with the columns shown beside them; of each row the newest
+version counts.
+"""
+NEWEST_ROWS = "newest_rows"
+"""State table: the last rows of each key, open or not, as many as a row that comes after them looks back at."""
 TIMING = "timing"
 """Column of panes: whether a row was shown on time, or came or was corrected late."""
+_MAX_ROWS = 1 << 31
+"""More than the rows of a batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,30 +79,49 @@ class CorrectedOverOperator:
         return waiting_rows(self.operator, self.node)
 
     @cached_property
+    def _newest(self) -> RowsBefore | None:
+        """What rows look back at that come after all others of their key; None where that is more than the last
+        rows, or where they change earlier ones.
+        """
+        parts = past_parts(self.operator, self.node)
+        looks_back = not self.node.leads and all(isinstance(part, RowsBefore) for part in parts)
+        return RowsBefore(self.operator, self.node, NEWEST_ROWS) if looks_back else None
+
+    @cached_property
+    def _closed(self) -> RowsBefore:
+        """The last rows of each key that nothing can correct."""
+        return RowsBefore(self.operator, self.node, LAST_ROWS)
+
+    @cached_property
     def _table(self) -> KeyedTable:
         shown = {name: self.node.schema[name] for name in (*self.node.columns, TIMING)}
         old = {f"{OLD_PREFIX}{name}": dtype for name, dtype in shown.items()}
-        numbers = [pl.lit(0, pl.Int64).alias(name) for name in (EXPIRES_AT, DUE, STATE_VERSION)]
-        return KeyedTable(
-            self.operator.id,
-            OPEN_ROWS,
-            self.node.keys,
-            pl.DataFrame(schema={**row_schema(self.node), **old}).with_columns(numbers),
-            value=ROW_TIME,
-            due=DUE,
-            until=EXPIRES_AT,
-            has_lists=True,
+        numbers = [pl.lit(0, pl.Int64).alias(name) for name in (ROW_ID, EXPIRES_AT, STATE_VERSION)]
+        empty = pl.DataFrame(schema={**row_schema(self.node), **old}).with_columns(numbers)
+        return KeyedTable(self.operator.id, CORRECTABLE_ROWS, [ROW_ID], empty, until=EXPIRES_AT)
+
+    @cached_property
+    def _nothing_shown(self) -> pl.DataFrame:
+        """No rows, in the columns of open rows, those that are shown, and whether the row is new."""
+        shown = {name: self.node.schema[name] for name in (*self.node.columns, TIMING)}
+        return self._table.empty.with_columns(
+            *(pl.lit(None, dtype).alias(name) for name, dtype in shown.items()),
+            pl.lit(value=True).alias(IS_NEW),
         )
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """One batch: judge rows, compute the open rows of their keys anew, show what differs, close rows."""
+        """One batch: judge rows, add those that come last, insert the others among the open rows of their keys,
+        show what is new or differs, close rows.
+        """
         batch = self.rows.take(state, body, blocks)
         closing = self._closing(batch)
-        open_rows = self._join_open(batch.state, released_rows(self.node, batch), closing)
-        if open_rows.is_empty():
-            return batch.result(self._close(batch.state, open_rows, closing), empty_panes(self.node))
-        rows = self._with_columns(batch.state, open_rows, closing).with_columns(self._judge(batch))
-        return batch.result(self._close(batch.state, rows, closing), self._changes(rows))
+        number = pl.int_range(pl.len(), dtype=pl.Int64) + batch.version * _MAX_ROWS
+        new = released_rows(self.node, batch).with_columns(number.alias(ROW_ID))
+        last, others = self._divide(batch.state, new)
+        state, appended = self._append(batch.state, last, batch)
+        state, corrected = self._insert(state, others, batch, closing)
+        changed = pl.concat([appended, corrected], how="diagonal")
+        return batch.result(self._close(state, changed, closing), self._changes(changed))
 
     def _closing(self, batch: OrderedBatch) -> OrderedBatch:
         """The batch as far as it is about rows that nothing can correct any more."""
@@ -101,12 +129,47 @@ class CorrectedOverOperator:
         watermark = END_OF_STREAM if batch.is_ended else batch.watermark - late
         return replace(batch, old_watermark=batch.old_watermark - late, watermark=watermark)
 
-    def _join_open(self, state: SlotState, new: pl.DataFrame, closing: OrderedBatch) -> pl.DataFrame:
-        """New rows among the open ones of their keys, and the open ones of keys of which some close."""
-        keys, is_new = new.select(self.node.keys).unique(), pl.lit(value=True)
-        stored = self._table.read_due(state, keys, closing.old_watermark, closing.watermark)
-        both = [stored.with_columns((~is_new).alias(IS_NEW)), new.with_columns(is_new.alias(IS_NEW))]
-        return pl.concat(both, how="diagonal").sort(ORDER, maintain_order=True)
+    def _divide(self, state: SlotState, new: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """New rows that come after all others of their keys, and the rest. A key of which nothing is at hand may
+        have open rows all the same.
+        """
+        keys = list(self.node.keys)
+        if self._newest is None or new.is_empty():
+            return new.clear(), new
+        first = new.select(*keys, *ORDER).unique(keys, keep="first", maintain_order=True)
+        known = self._newest.read(state, first.select(keys)).select(*keys, *ORDER)
+        last = known.unique(keys, keep="last", maintain_order=True)
+        in_order = first.join(last, on=keys, nulls_equal=True).filter(_is_after("_right")).select(keys)
+        if in_order.height in (0, first.height):
+            return (new, new.clear()) if in_order.height else (new.clear(), new)
+        appended = new.join(in_order, on=keys, how="semi", nulls_equal=True, maintain_order="left")
+        return appended, new.join(in_order, on=keys, how="anti", nulls_equal=True, maintain_order="left")
+
+    def _append(
+        self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch
+    ) -> tuple[SlotState, pl.DataFrame]:
+        """Rows that come after all others of their keys, with their columns."""
+        if self._newest is None:
+            return state, self._nothing_shown
+        state, shown = self._newest.add_columns(state, rows, batch)
+        new = shown.with_columns(pl.lit(value=True).alias(IS_NEW))
+        return state, new.with_columns(self._timing(batch).alias(TIMING))
+
+    def _insert(
+        self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch, closing: OrderedBatch
+    ) -> tuple[SlotState, pl.DataFrame]:
+        """Rows that come among the open ones of their keys: what is new or differs from what was shown."""
+        if rows.is_empty():
+            return state, self._nothing_shown
+        keys, is_new = rows.select(self.node.keys).unique(), pl.lit(value=True)
+        is_open = pl.col(EXPIRES_AT) > closing.old_watermark
+        stored = self._table.read(state, keys).filter(is_open).with_columns((~is_new).alias(IS_NEW))
+        both = pl.concat([stored, rows.with_columns(is_new.alias(IS_NEW))], how="diagonal")
+        open_rows = both.sort(*ORDER, ROW_ID)
+        judged = self._with_columns(state, open_rows, closing).with_columns(self._judge(batch))
+        if self._newest is not None:
+            state = self._newest.keep_last(state, self._closed.read(state, keys), open_rows, batch)
+        return state, judged.filter(~pl.col(IS_UNCHANGED))
 
     def _with_columns(self, state: SlotState, rows: pl.DataFrame, closing: OrderedBatch) -> pl.DataFrame:
         """Rows with the columns of now: from the closed rows that the parts keep, and from each other."""
@@ -120,36 +183,34 @@ class CorrectedOverOperator:
         """
         equal = [pl.col(name).eq_missing(pl.col(f"{OLD_PREFIX}{name}")) for name in self.node.columns]
         is_unchanged = ~pl.col(IS_NEW) & pl.all_horizontal(equal)
-        is_on_time = pl.col(IS_NEW) & (pl.col(ROW_TIME) >= batch.old_watermark)
-        timing = (
-            pl.when(is_unchanged)
-            .then(pl.col(f"{OLD_PREFIX}{TIMING}"))
-            .otherwise(pl.when(is_on_time).then(pl.lit("on_time")).otherwise(pl.lit("late")))
-        )
-        return [is_unchanged.alias(IS_UNCHANGED), timing.alias(TIMING)]
+        return [is_unchanged.alias(IS_UNCHANGED), self._timing(batch).alias(TIMING)]
 
-    def _close(self, state: SlotState, rows: pl.DataFrame, closing: OrderedBatch) -> SlotState:
+    def _timing(self, batch: OrderedBatch) -> pl.Expr:
+        is_on_time = pl.col(IS_NEW) & (pl.col(ROW_TIME) >= batch.old_watermark)
+        return pl.when(is_on_time).then(pl.lit("on_time")).otherwise(pl.lit("late"))
+
+    def _close(self, state: SlotState, changed: pl.DataFrame, closing: OrderedBatch) -> SlotState:
         """State with the open rows as they are shown now, and with what is kept of those that have closed."""
-        is_closed = pl.col(ROW_TIME) < closing.watermark
-        closed = rows.filter(is_closed).select(row_schema(self.node).names())
+        old, now = closing.old_watermark, closing.watermark
+        versions = changed.with_columns(
+            *(pl.col(name).alias(f"{OLD_PREFIX}{name}") for name in (*self.node.columns, TIMING)),
+            (pl.col(ROW_TIME) + 1).alias(EXPIRES_AT),
+            pl.lit(closing.version, pl.Int64).alias(STATE_VERSION),
+        ).select(self._table.empty.columns)
+        due = pl.col(EXPIRES_AT).is_between(old, now, closed="right")
+        kept = [*state.table(self.operator.id, CORRECTABLE_ROWS).between(old, now), versions]
+        columns = [*row_schema(self.node), ROW_ID]
+        closed = pl.concat(frame.filter(due).select(columns) for frame in kept)
+        closed = closed.unique(ROW_ID).sort(*ORDER, ROW_ID).drop(ROW_ID)
         for part in past_parts(self.operator, self.node):
             state, _ = part.add_columns(state, closed, closing)
-        state = self._table.expire(state, closing.watermark)
-        if closed.height == rows.height:
-            return state
-        closes_at = pl.col(ROW_TIME) + 1
-        open_rows = rows.filter(~is_closed).with_columns(
-            *(pl.col(name).alias(f"{OLD_PREFIX}{name}") for name in (*self.node.columns, TIMING)),
-            closes_at.alias(EXPIRES_AT),
-            closes_at.alias(DUE),
-            pl.lit(closing.version, pl.Int64).alias(STATE_VERSION),
-        )
-        kept = open_rows.select(self._table.empty.columns)
-        return self._table.append(state, kept, since=closing.old_watermark)
+        state = self._table.expire(state, now)
+        return self._table.append(state, versions.filter(pl.col(EXPIRES_AT) > now), since=now)
 
-    def _changes(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _changes(self, changed: pl.DataFrame) -> pl.DataFrame:
         """What is taken back, and what is shown in its place or for the first time."""
-        changed = rows.filter(~pl.col(IS_UNCHANGED))
+        if changed.is_empty():
+            return empty_panes(self.node)
         shown = (*self.node.columns, TIMING)
         old = changed.filter(~pl.col(IS_NEW)).with_columns(
             pl.col(f"{OLD_PREFIX}{name}").alias(name) for name in shown
@@ -158,3 +219,13 @@ class CorrectedOverOperator:
         retracted = to_panes(self.node, old, **history, op=pl.lit(panes.RETRACT))
         added = to_panes(self.node, changed, **history)
         return number_pairs(pl.concat([retracted, added]), self.node.schema)
+
+
+def _is_after(suffix: str) -> pl.Expr:
+    """Whether a row comes after another one, whose order has a suffix."""
+
+    def or_later(rest: pl.Expr, column: str) -> pl.Expr:
+        other = pl.col(f"{column}{suffix}")
+        return (pl.col(column) > other) | ((pl.col(column) == other) & rest)
+
+    return reduce(or_later, reversed(ORDER), pl.lit(value=False))

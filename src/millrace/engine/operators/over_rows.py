@@ -36,6 +36,7 @@ class RowsBefore:
 
     operator: Operator
     node: Over
+    table: str = LAST_ROWS
 
     @staticmethod
     def is_needed(node: Over) -> bool:
@@ -61,7 +62,7 @@ class RowsBefore:
     def _table(self) -> KeyedTable:
         empty = kept_schema(self.node, self._columns).with_columns(pl.lit(0, pl.Int64).alias(STATE_VERSION))
         return KeyedTable(
-            self.operator.id, LAST_ROWS, self.node.keys, empty, until=EXPIRES_AT, has_lists=True
+            self.operator.id, self.table, self.node.keys, empty, until=EXPIRES_AT, has_lists=True
         )
 
     def add_columns(
@@ -70,11 +71,23 @@ class RowsBefore:
         """The rows of a batch with the columns of this part; with `keep`, later rows look back at them."""
         if rows.is_empty():
             return self._expire(state, batch), without_rows(self.node, rows, self._names)
-        new = frame_columns(self.node, rows, self._columns)
-        stored = self._table.read(state, rows.select(self.node.keys).unique())
-        joined = join_rows(self.node, stored, new)
+        stored = self.read(state, rows.select(self.node.keys).unique())
+        joined = self._join(stored, rows)
         state = self._expire(self._keep(state, joined, batch), batch) if keep else state
         return state, rows.hstack(self._compute(joined))
+
+    def read(self, state: SlotState, keys: pl.DataFrame) -> pl.DataFrame:
+        """The last rows of some keys, in order."""
+        return self._table.read(state, keys)
+
+    def keep_last(
+        self, state: SlotState, earlier: pl.DataFrame, rows: pl.DataFrame, batch: OrderedBatch
+    ) -> SlotState:
+        """State in which the last of these rows are kept, whatever was kept of their keys before."""
+        return self._keep(state, self._join(earlier, rows), batch)
+
+    def _join(self, stored: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+        return join_rows(self.node, stored, frame_columns(self.node, rows, self._columns))
 
     def _expire(self, state: SlotState, batch: OrderedBatch) -> SlotState:
         return state if self.node.ttl is None else self._table.expire(state, batch.watermark)

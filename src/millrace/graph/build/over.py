@@ -74,6 +74,11 @@ class Over(graph.Operation):
         return {"columns": columns, "frame": frame, "ttl": self.ttl, "lateness": self.correction}
 
     @property
+    def state_form(self) -> int:
+        """Rows that may be corrected were kept key by key in form 1, and are kept one by one now."""
+        return 1 if self.is_append_only else 2
+
+    @property
     def is_append_only(self) -> bool:
         """Whether rows are never corrected."""
         return self.correction is None
