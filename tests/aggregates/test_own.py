@@ -111,7 +111,7 @@ def test_a_user_defined_aggregate_follows_late_rows_through_a_chain(mode: type[M
 def test_with_retract_a_later_aggregation_keeps_one_state_instead_of_all_values() -> None:
     def kept(mode: type[Mode]) -> set[str]:
         later = Plan.of([chain(mode)], slots=1).stage(2)[0]
-        return set(ChainedOperator(later)._empty_rows.columns)
+        return set(ChainedOperator(later).bag.empty.columns)
 
     assert "mode.v" in kept(RetractingMode)
     assert "speed" in kept(Mode)

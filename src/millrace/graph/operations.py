@@ -277,6 +277,16 @@ class Aggregation(Operation):
     kind = "aggregation"
     verb = "aggregate"
 
+    @property
+    def sets_windows(self) -> bool:
+        """Whether what comes in is put into windows, rather than having some or needing none."""
+        return self.over_rows or not (self.same_window or self.windowing.is_unwindowed)
+
+    @property
+    def state_form(self) -> int:
+        """Changes were kept window by window in form 1, and are kept slice by slice now."""
+        return 2 if self.sets_windows and not self.over_rows else 1
+
     def settings(self) -> Identity:
         """The aggregates, in order, and the windowing."""
         aggregates = []

@@ -67,12 +67,15 @@ def heading(rows: pl.DataFrame, ends: FinalStops) -> pl.DataFrame:
 
 
 def too_late(job: Job, events: dict[str, pl.DataFrame], *, lateness: int) -> int:
-    """How many rows came too late for a pattern, or for the first of their windows;
+    """How many rows came too late for a pattern or a row frame, or for the first of their windows;
     `far_away` is where routes end.
     """
     rows = plainly.placed(events[ARRIVALS.name if job.name == "delay-distribution" else POSITIONS.name])
+    time = pl.col("event_time")
+    if job.name == "flow-direction":
+        return rows.filter(time < pl.col("clock") - SECOND - lateness).height
     if job.name == "emergency-stop":
-        watermark, time = pl.col("clock") - lateness, pl.col("event_time")
+        watermark = pl.col("clock") - lateness
         known_copy = ~pl.struct("vehicle_id", "event_time").is_first_distinct() & (time + SECOND > watermark)
         return rows.filter((time < watermark) & ~known_copy).height
     first = pl.col("event_time") // plainly.EVERY * plainly.EVERY + plainly.EVERY

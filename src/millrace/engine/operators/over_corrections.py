@@ -55,11 +55,12 @@ from millrace.values.columns import (
 )
 
 CORRECTABLE_ROWS = "correctable_rows"
-"""State table: the rows that may still be corrected, with the columns shown beside them; of each row the newest
-version counts.
+"""State table: the rows that may still be corrected, with the columns shown beside them; of each row the
+newest version counts.
 """
 NEWEST_ROWS = "newest_rows"
-"""State table: the last rows of each key, open or not, as many as a row that comes after them looks back at."""
+"""State table: the last rows of each key, open or not; as many as a row that comes after them looks back at.
+"""
 TIMING = "timing"
 """Column of panes: whether a row was shown on time, or came or was corrected late."""
 _MAX_ROWS = 1 << 31
@@ -80,8 +81,8 @@ class CorrectedOverOperator:
 
     @cached_property
     def _newest(self) -> RowsBefore | None:
-        """What rows look back at that come after all others of their key; None where that is more than the last
-        rows, or where they change earlier ones.
+        """What rows look back at that come after all others of their key; None where that is more than the
+        last rows, or where they change earlier ones.
         """
         parts = past_parts(self.operator, self.node)
         looks_back = not self.node.leads and all(isinstance(part, RowsBefore) for part in parts)
@@ -110,8 +111,8 @@ class CorrectedOverOperator:
         )
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
-        """One batch: judge rows, add those that come last, insert the others among the open rows of their keys,
-        show what is new or differs, close rows.
+        """One batch: judge rows, add those that come last, insert the others among the open rows of their
+        keys, show what is new or differs, close rows.
         """
         batch = self.rows.take(state, body, blocks)
         closing = self._closing(batch)
@@ -130,16 +131,17 @@ class CorrectedOverOperator:
         return replace(batch, old_watermark=batch.old_watermark - late, watermark=watermark)
 
     def _divide(self, state: SlotState, new: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """New rows that come after all others of their keys, and the rest. A key of which nothing is at hand may
-        have open rows all the same.
+        """New rows that come after all others of their keys, and the rest. A key of which nothing is at hand
+        may have open rows all the same.
         """
         keys = list(self.node.keys)
         if self._newest is None or new.is_empty():
             return new.clear(), new
         first = new.select(*keys, *ORDER).unique(keys, keep="first", maintain_order=True)
-        known = self._newest.read(state, first.select(keys)).select(*keys, *ORDER)
-        last = known.unique(keys, keep="last", maintain_order=True)
-        in_order = first.join(last, on=keys, nulls_equal=True).filter(_is_after("_right")).select(keys)
+        known = self._newest.read(state, first.select(keys))
+        old_order = (pl.col(column).alias(f"{OLD_PREFIX}{column}") for column in ORDER)
+        last = known.unique(keys, keep="last", maintain_order=True).select(*keys, *old_order)
+        in_order = first.join(last, on=keys, nulls_equal=True).filter(_is_after_old()).select(keys)
         if in_order.height in (0, first.height):
             return (new, new.clear()) if in_order.height else (new.clear(), new)
         appended = new.join(in_order, on=keys, how="semi", nulls_equal=True, maintain_order="left")
@@ -221,11 +223,11 @@ class CorrectedOverOperator:
         return number_pairs(pl.concat([retracted, added]), self.node.schema)
 
 
-def _is_after(suffix: str) -> pl.Expr:
-    """Whether a row comes after another one, whose order has a suffix."""
+def _is_after_old() -> pl.Expr:
+    """Whether a row comes after another one, whose order is beside it."""
 
     def or_later(rest: pl.Expr, column: str) -> pl.Expr:
-        other = pl.col(f"{column}{suffix}")
+        other = pl.col(f"{OLD_PREFIX}{column}")
         return (pl.col(column) > other) | ((pl.col(column) == other) & rest)
 
     return reduce(or_later, reversed(ORDER), pl.lit(value=False))

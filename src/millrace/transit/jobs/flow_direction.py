@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from millrace import aggregates, frames, windows
+from millrace import frames, windows
 from millrace.durations import Duration
 from millrace.geo import DEFAULT_RESOLUTION, are_neighbours, geocell
 from millrace.stream import Job, read
@@ -19,9 +19,9 @@ def flow_direction(
     idle: Duration | None = "10s",
     lateness: Duration = "1m",
 ) -> Job:
-    """A vehicle crosses a border with the first position in the other cell, if its last one is not longer ago than
-    a window is long. It counts once for each border that it crosses in a window; of two directions equally
-    frequent, the greater cell wins. A late position corrects the crossings beside it.
+    """A vehicle crosses a border with its first position in the other cell, if its last one is less than the
+    length of a window ago. It counts once for each border that it crosses in a window; of two directions
+    equally frequent, the greater cell wins. A late position corrects the crossings beside it.
     """
     return Job(
         "flow-direction",
