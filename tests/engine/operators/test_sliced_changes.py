@@ -1,16 +1,21 @@
 """Windows over a changelog, from slices."""
 
+from typing import Any
 from unittest.mock import patch
 
+import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregate_strategies import aggregate_of
-from millrace import aggregates, windows
+from meter_readings import READINGS, Shown, job, read, reading, stored_rows
+from millrace import aggregates, frames, windows
 from millrace.engine import state
 from millrace.engine.operators import running_sums
-from millrace.stream import Job
-from millrace.testing.script import OnEngine, OnModel
+from millrace.stream import Job, Stream
+from millrace.testing.model.source import SourceEvent
+from millrace.testing.script import On, OnEngine, OnModel
 from over_strategies import framed
 from strategies import KINDS, Given, batches, examples, source, stateless, topics_of, write
 from test_engine_against_model import hold_batch
@@ -31,7 +36,7 @@ def windows_over_changes(draw: st.DrawFn) -> Given:
     keys = draw(st.lists(st.sampled_from(values), min_size=1, max_size=2, unique=True))
     if draw(st.booleans()):
         column = st.sampled_from(values)
-        found = {
+        found: dict[str, Any] = {
             f"n{i}": aggregates.count(draw(column), distinct=True) for i in range(draw(st.integers(1, 2)))
         }
     else:
@@ -54,3 +59,47 @@ def test_every_batch_shows_and_takes_back_the_same_panes(data: st.DataObject) ->
     ):
         for batch in data.draw(batches(jobs)):
             hold_batch(engine, model, batch)
+
+
+ON = pytest.mark.parametrize("on", ["model", "engine"])
+
+
+def corrected(size: int, every: int) -> Stream:
+    """Readings with the one before, which late ones correct, in windows."""
+    rows = read().over(before=frames.lag("value"), lateness=30)
+    return rows.window(windows.sliding(size, every=every), accumulation="retracting")
+
+
+@ON
+def test_a_correction_changes_the_windows_that_have_ended_and_no_others(on: On) -> None:
+    counted = corrected(10, 5).filter(pl.col("before") > 0).group_by("meter").count(name="n")
+    shown = Shown(counted, "op", "n", "timing", on=on)
+    rows = [reading(8, 1.0), reading(12, 1.0), reading(13, 1.0)]
+    assert shown.after(*rows, watermark=14) == []
+    assert shown.after(watermark=15) == [(14, "+", 2, "on_time")]
+    shown.script.restart()
+    assert sorted(shown.after(reading(11, 5.0), watermark=17)) == [
+        (14, "+", 3, "late"),
+        (14, "-", 2, "late"),
+    ]
+    assert shown.after(reading(11, -5.0), watermark=18) == []
+    assert shown.after(watermark=20) == [(19, "+", 3, "on_time")]
+
+
+@ON
+def test_a_window_that_has_nothing_left_is_withdrawn(on: On) -> None:
+    found = corrected(10, 10).filter(pl.col("before").is_null()).group_by("meter")
+    shown = Shown(found.count("value", distinct=True), "op", "count", on=on)
+    assert shown.after(reading(12, 9.0), reading(14, 1.0), watermark=20) == [(19, "+", 1)]
+    assert shown.after(reading(13, 2.0), watermark=21) == []
+    assert shown.after(reading(8, 2.0), watermark=22) == [(9, "+", 1), (19, "-", 1)]
+
+
+@pytest.mark.parametrize("aggregate", [aggregates.count(), aggregates.count("value", distinct=True)], ids=str)
+def test_windows_that_nothing_can_change_are_forgotten(aggregate: Any) -> None:
+    engine = OnEngine([job(corrected(60, 10).group_by("meter").aggregate(n=aggregate))], {READINGS.name: 1})
+    most = 0
+    for n in range(150):
+        engine.feed([SourceEvent(READINGS.name, 0, n, n * 10, n * 10, {"meter": "a", "value": 1.0})], n * 10)
+        most = max(most, stored_rows(engine))
+    assert most < 120

@@ -27,17 +27,18 @@ from millrace import panes
 from millrace.aggregates import ORDER
 from millrace.durations import END_OF_STREAM
 from millrace.engine.exchange import Block, Body
-from millrace.engine.keyed_table import KeyedTable
 from millrace.engine.operators.contract import OperatorResult, empty_panes, number_pairs
 from millrace.engine.operators.over import past_parts
 from millrace.engine.operators.over_frames import (
     add_groups,
+    in_order,
     lead_columns,
     released_rows,
     row_schema,
     to_panes,
     waiting_rows,
 )
+from millrace.engine.operators.over_open_rows import OpenRows, row_ids
 from millrace.engine.operators.over_rows import LAST_ROWS, RowsBefore
 from millrace.engine.ordered_rows import OrderedBatch, OrderedRows
 from millrace.engine.plan import Operator
@@ -54,17 +55,11 @@ from millrace.values.columns import (
     STATE_VERSION,
 )
 
-CORRECTABLE_ROWS = "correctable_rows"
-"""State table: the rows that may still be corrected, with the columns shown beside them; of each row the
-newest version counts.
-"""
 NEWEST_ROWS = "newest_rows"
 """State table: the last rows of each key, open or not; as many as a row that comes after them looks back at.
 """
 TIMING = "timing"
 """Column of panes: whether a row was shown on time, or came or was corrected late."""
-_MAX_ROWS = 1 << 31
-"""More than the rows of a batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,18 +89,19 @@ class CorrectedOverOperator:
         return RowsBefore(self.operator, self.node, LAST_ROWS)
 
     @cached_property
-    def _table(self) -> KeyedTable:
+    def _open(self) -> OpenRows:
+        """The rows that may still be corrected."""
         shown = {name: self.node.schema[name] for name in (*self.node.columns, TIMING)}
         old = {f"{OLD_PREFIX}{name}": dtype for name, dtype in shown.items()}
         numbers = [pl.lit(0, pl.Int64).alias(name) for name in (ROW_ID, EXPIRES_AT, STATE_VERSION)]
         empty = pl.DataFrame(schema={**row_schema(self.node), **old}).with_columns(numbers)
-        return KeyedTable(self.operator.id, CORRECTABLE_ROWS, [ROW_ID], empty, until=EXPIRES_AT)
+        return OpenRows(self.operator.id, empty)
 
     @cached_property
     def _nothing_shown(self) -> pl.DataFrame:
         """No rows, in the columns of open rows, those that are shown, and whether the row is new."""
         shown = {name: self.node.schema[name] for name in (*self.node.columns, TIMING)}
-        return self._table.empty.with_columns(
+        return self._open.empty.with_columns(
             *(pl.lit(None, dtype).alias(name) for name, dtype in shown.items()),
             pl.lit(value=True).alias(IS_NEW),
         )
@@ -116,8 +112,7 @@ class CorrectedOverOperator:
         """
         batch = self.rows.take(state, body, blocks)
         closing = self._closing(batch)
-        number = pl.int_range(pl.len(), dtype=pl.Int64) + batch.version * _MAX_ROWS
-        new = released_rows(self.node, batch).with_columns(number.alias(ROW_ID))
+        new = released_rows(self.node, batch).with_columns(row_ids(batch.version))
         last, others = self._divide(batch.state, new)
         state, appended = self._append(batch.state, last, batch)
         state, corrected = self._insert(state, others, batch, closing)
@@ -164,10 +159,9 @@ class CorrectedOverOperator:
         if rows.is_empty():
             return state, self._nothing_shown
         keys, is_new = rows.select(self.node.keys).unique(), pl.lit(value=True)
-        is_open = pl.col(EXPIRES_AT) > closing.old_watermark
-        stored = self._table.read(state, keys).filter(is_open).with_columns((~is_new).alias(IS_NEW))
+        stored = self._open.read(state, keys, closing.old_watermark).with_columns((~is_new).alias(IS_NEW))
         both = pl.concat([stored, rows.with_columns(is_new.alias(IS_NEW))], how="diagonal")
-        open_rows = both.sort(*ORDER, ROW_ID)
+        open_rows = in_order(both)
         judged = self._with_columns(state, open_rows, closing).with_columns(self._judge(batch))
         if self._newest is not None:
             state = self._newest.keep_last(state, self._closed.read(state, keys), open_rows, batch)
@@ -194,20 +188,17 @@ class CorrectedOverOperator:
     def _close(self, state: SlotState, changed: pl.DataFrame, closing: OrderedBatch) -> SlotState:
         """State with the open rows as they are shown now, and with what is kept of those that have closed."""
         old, now = closing.old_watermark, closing.watermark
+        columns = [*row_schema(self.node), ROW_ID]
         versions = changed.with_columns(
             *(pl.col(name).alias(f"{OLD_PREFIX}{name}") for name in (*self.node.columns, TIMING)),
             (pl.col(ROW_TIME) + 1).alias(EXPIRES_AT),
             pl.lit(closing.version, pl.Int64).alias(STATE_VERSION),
-        ).select(self._table.empty.columns)
-        due = pl.col(EXPIRES_AT).is_between(old, now, closed="right")
-        kept = [*state.table(self.operator.id, CORRECTABLE_ROWS).between(old, now), versions]
-        columns = [*row_schema(self.node), ROW_ID]
-        closed = pl.concat(frame.filter(due).select(columns) for frame in kept)
-        closed = closed.unique(ROW_ID).sort(*ORDER, ROW_ID).drop(ROW_ID)
+        ).select(self._open.empty.columns)
+        new = changed.filter(IS_NEW, pl.col(ROW_TIME) < now).select(columns)
+        closed = pl.concat([self._open.closing(state, old, now, columns), new])
         for part in past_parts(self.operator, self.node):
-            state, _ = part.add_columns(state, closed, closing)
-        state = self._table.expire(state, now)
-        return self._table.append(state, versions.filter(pl.col(EXPIRES_AT) > now), since=now)
+            state = part.remember(state, closed, closing)
+        return self._open.append(state, versions, closed_until=now)
 
     def _changes(self, changed: pl.DataFrame) -> pl.DataFrame:
         """What is taken back, and what is shown in its place or for the first time."""

@@ -16,7 +16,16 @@ from millrace.durations import END_OF_STREAM
 from millrace.engine.ordered_rows import OrderedBatch, OrderedRows
 from millrace.engine.plan import Operator
 from millrace.graph.build.over import Over
-from millrace.values.columns import EXPIRES_AT, GROUP, IS_NEW, RESTARTS, ROW_INDEX, ROW_NUMBER, ROW_TIME
+from millrace.values.columns import (
+    EXPIRES_AT,
+    GROUP,
+    IS_NEW,
+    RESTARTS,
+    ROW_ID,
+    ROW_INDEX,
+    ROW_NUMBER,
+    ROW_TIME,
+)
 
 
 def row_schema(node: Over) -> pl.Schema:
@@ -37,6 +46,11 @@ def released_rows(node: Over, batch: OrderedBatch) -> pl.DataFrame:
     columns = row_schema(node)
     released = columns.to_frame() if batch.rows is None else batch.rows.select(columns.names())
     return released.sort(ORDER, maintain_order=True)
+
+
+def in_order(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with numbers in their order, those that a step made of one record as they came."""
+    return rows.sort(*ORDER, ROW_ID)
 
 
 def to_panes(node: Over, rows: pl.DataFrame, **history: pl.Expr) -> pl.DataFrame:

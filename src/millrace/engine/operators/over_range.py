@@ -15,6 +15,7 @@ from millrace.engine.operators.over_frames import (
     add_frames,
     frame_columns,
     framed_columns,
+    in_order,
     join_rows,
     kept_schema,
     without_rows,
@@ -44,6 +45,10 @@ class RowsInRange:
     @cached_property
     def _empty(self) -> pl.DataFrame:
         return kept_schema(self.node, framed_columns(self.node))
+
+    def remember(self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch) -> SlotState:
+        """State in which later rows look back at these, which may be in any order."""
+        return self.add_columns(state, in_order(rows), batch)[0]
 
     def add_columns(
         self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch, *, keep: bool = True

@@ -16,6 +16,7 @@ from millrace.engine.operators.over_frames import (
     expiry_of_key,
     frame_columns,
     framed_columns,
+    in_order,
     join_rows,
     kept_schema,
     without_rows,
@@ -24,7 +25,7 @@ from millrace.engine.ordered_rows import OrderedBatch
 from millrace.engine.plan import Operator
 from millrace.engine.state import SlotState
 from millrace.graph.build.over import Over
-from millrace.values.columns import EXPIRES_AT, GROUP, IS_NEW, STATE_VERSION
+from millrace.values.columns import EXPIRES_AT, GROUP, IS_NEW, ROW_TIME, STATE_VERSION
 
 LAST_ROWS = "last_rows"
 """State table: the last rows of each key."""
@@ -75,6 +76,17 @@ class RowsBefore:
         joined = self._join(stored, rows)
         state = self._expire(self._keep(state, joined, batch), batch) if keep else state
         return state, rows.hstack(self._compute(joined))
+
+    def remember(self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch) -> SlotState:
+        """State in which later rows look back at these, which may be in any order."""
+        if rows.is_empty():
+            return self._expire(state, batch)
+        time, keys = pl.col(ROW_TIME), self.node.keys
+        last = (
+            rows.filter(time >= time.top_k(self._length).min().over(keys)) if self._length else rows.clear()
+        )
+        stored = self.read(state, last.select(keys).unique())
+        return self._expire(self._keep(state, self._join(stored, in_order(last)), batch), batch)
 
     def read(self, state: SlotState, keys: pl.DataFrame) -> pl.DataFrame:
         """The last rows of some keys, in order."""

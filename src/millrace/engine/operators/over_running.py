@@ -26,6 +26,7 @@ from millrace.engine.operators.over_frames import (
     expiry_of_key,
     frame_columns,
     framed_columns,
+    in_order,
     join_rows,
     kept_schema,
     partials_of,
@@ -85,6 +86,10 @@ class RunningTotals:
         number = pl.lit(0, pl.Int64)
         empty = self._no_partials.with_columns(number.alias(EXPIRES_AT), number.alias(STATE_VERSION))
         return KeyedTable(self.operator.id, RUNNING, self.node.keys, empty, until=EXPIRES_AT)
+
+    def remember(self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch) -> SlotState:
+        """State in which later rows look back at these, which may be in any order."""
+        return self.add_columns(state, in_order(rows), batch)[0]
 
     def add_columns(
         self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch, *, keep: bool = True
