@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from bench import keyed_readings
-from millrace import aggregates, patterns, triggers, watermarks, windows
+from millrace import aggregates, frames, patterns, triggers, watermarks, windows
 from millrace.patterns import pattern
 from millrace.stream import Job, read
 from millrace.triggers import Trigger
@@ -69,6 +69,22 @@ def make_aggregated(name: str, topic: str, *, aggregate: Callable[[], Any], wind
             rows.group_by("key").aggregate(answer=aggregate()), f"analytics.{name}"
         ),
     )
+
+
+def make_hops(name: str, topic: str, *, hops: int, key: str = "key") -> Job:
+    """Rows that pass a deduplication and so many more, each of which takes them from the one before."""
+    rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s"))
+    once = rows.group_by("key").deduplicate("value", "place", within="1s")
+    for _ in range(hops):
+        once = once.group_by(key).deduplicate("key", "value", "place", within="1s")
+    return Job(name, keyed_readings.write_to_topic(once, f"analytics.{name}"))
+
+
+def make_row_frames(name: str, topic: str, *, lateness: str | None) -> Job:
+    """The reading before each."""
+    rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s"))
+    framed = rows.group_by("key").over(before=frames.lag("value"), lateness=lateness)
+    return Job(name, keyed_readings.write_to_topic(framed, f"analytics.{name}"))
 
 
 @dataclass(frozen=True)
@@ -153,6 +169,13 @@ def all_kinds() -> Iterator[Kind]:
         )
         yield Kind("state", f"{label} keys uniformly", hour, keys=keys, warm_up_seconds=1, is_sparse=True)
     yield Kind("patterns", "relaxed", make_relaxed_pattern)
+    for hops in (0, 1, 2):
+        yield Kind("chains", f"{hops} hops", partial(make_hops, hops=hops))
+        yield Kind("chains", f"{hops} hops sparsely", partial(make_hops, hops=hops), rows=200)
+    yield Kind("chains", "1 hop to another key", partial(make_hops, hops=1, key="place"))
+    for lateness in (None, "20s"):
+        corrected = "" if lateness is None else " corrected"
+        yield Kind("frames", f"lag{corrected}", partial(make_row_frames, lateness=lateness))
     for rows, label in {1_000: "sparsely", ROWS: "uniformly"}.items():
         yield Kind(
             "patterns",
