@@ -1,5 +1,6 @@
 """Which changes of a job its state survives: the table of docs/reference/changes.md."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -311,3 +312,18 @@ def test_a_changed_key_before_a_second_aggregation_does_not_run(tmp_path: Path) 
     with pytest.raises(StateMismatch, match=r"areas/aggregation-2 has other steps .* before it"):
         run_with_key(pl.col("cell") // 100)
     run_with_key(pl.col("cell") // 10)
+
+
+def test_state_that_was_kept_in_another_form_is_refused() -> None:
+    framed = rides().group_by("who").over(before=mr.frames.lag("cell"), lateness="10s")
+    made = plan_of(windowed(framed).group_by("cell").count())
+    corrected, counted = (stage[0] for stage in (made.stage(1), made.stage(2)))
+    for operator in (corrected, counted):
+        stored = json.loads(fingerprints.describe(operator))
+        assert stored.pop("form") == 2
+        why = fingerprints.find_difference(json.dumps(stored), operator)
+        assert why == "keeps what it remembers in another form than its state was made with"
+    assert all(
+        "form" not in json.loads(fingerprints.describe(one))
+        for one in plan_of(windowed().group_by("who").count()).stage(1)
+    )
