@@ -13,9 +13,11 @@ class Word:
     word: str
 
 
+WORDS = mr.Topic("input.words", Word, key="word")
+
 words = mr.Job(
     "words",
-    mr.read(mr.Topic("input.words", Word, key="word"), watermark=watermarks.bounded("5s"))
+    mr.read(WORDS, watermark=watermarks.bounded("5s"))
     .window(windows.fixed("1m"), lateness="1m")
     .group_by("word")
     .count()

@@ -3,6 +3,7 @@ outputs are compared, paths and links exist.
 """
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,31 @@ def test_the_readme_shows_what_its_command_prints() -> None:
         check=True,
     )
     assert sorted(line.split() for line in run.stdout.splitlines()) == sorted(line.split() for line in shown)
+
+
+@pytest.mark.slow
+def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
+    """Those that do not end by themselves are stopped when they are at work."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    commands = re.findall(r"^\$ \.venv/bin/millrace (.*)$", README, re.MULTILINE)
+    at_work = {
+        "ingest simulator": "events/s|written",
+        "run vehicle-distribution": "events in",
+        "serve": "serving",
+    }
+    assert len(commands) == 4 + len(at_work)
+    for command in commands:
+        words = [sys.executable, "-m", "millrace.cli.main", *command.split()]
+        if command not in at_work:
+            run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert run.returncode == 0, f"{command}: {run.stderr}"
+            continue
+        with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
+            assert running.stderr is not None
+            lines = iter(running.stderr)
+            assert next((line for line in lines if re.search(at_work[command], line)), None), command
+            running.terminate()
+            assert running.wait(timeout=60) in (130, -signal.SIGTERM)
 
 
 def test_the_readme_shows_its_example_whole() -> None:
