@@ -21,7 +21,7 @@ PATTERNS = [
     Mutant("patterns/cep/skip.py", "return first + 1", "return first", "skip to_next gives up nothing"),
     Mutant("patterns/cep/skip.py", '0 if self.kind == "to_first" else -1', '-1 if self.kind == "to_first" else 0', "skip to_first goes to the last"),
     Mutant("patterns/cep/skip.py", "while complete and all(complete[0].start.seq <= run.start.seq for run in running):", "while complete:", "a match does not wait for one that began before it"),
-    Mutant("patterns/cep/nfa.py", "            return None\n        if not any(other.pending", "            return state\n        if not any(other.pending", "a match that is certain settles again"),
+    Mutant("patterns/cep/nfa.py", "            return None\n        if not any(other.pending", "            return state\n        if not any(other.pending", "a match that is certain settles again", equivalent="a pending state takes and ignores nothing after its gap, and who stands in one then is past the deadline, hence dropped"),
     Mutant("patterns/cep/partial_matches.py", "if not (completed or waiting):", "if not completed:", "a match still waits when an event has ended the beginning before it"),
     Mutant("patterns/cep/partial_matches.py", "return StepOutcome([] if is_refused else continued,", "return StepOutcome(continued[:1] if is_refused else continued,", "what must not come stops only half of a match"),
     Mutant("patterns/cep/shared_buffer.py", "return old if seen else new", "return new", "the first event of a step is its last"),
