@@ -115,7 +115,8 @@ class RunSettings(_Section):
     name: str = Field(
         "millrace",
         pattern=r"^[A-Za-z0-9._-]+$",
-        description="The name of this run. It identifies the run's state, and its position in the log.",
+        description="The name of this run, of letters, digits, '.', '_' and '-'. It identifies the run's "
+        "state, and its position in the log.",
     )
     on: Literal["local", "spark"] = Field(
         "local", description="The runner: local (one process, no Java) or spark."
@@ -329,7 +330,7 @@ def _read_file(path: Path) -> Iterator[_SettingEntry]:
             f"{path}: the settings file cannot be read ({error.strerror}); name another with --config"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a valid TOML file: {error}") from error
+        raise ConfigError(f"{path}: not a valid TOML file ({error}); correct it") from error
     for section, keys in sections.items():
         if not isinstance(keys, dict):
             raise ConfigError(

@@ -28,6 +28,7 @@ from millrace.topics import SYSTEM_COLUMNS
 from millrace.values import expressions
 from millrace.values.calls import NoSuchMethod, explain_errors, require_type
 from millrace.values.columns import RIGHT_SUFFIX
+from millrace.values.missing_names import missing_name
 
 if TYPE_CHECKING:
     from millrace.graph.build.table import Table
@@ -58,7 +59,7 @@ class Keyed(AggregationMethods):
                     f"{name} is a method of streams, and these rows are grouped by a key; call it before "
                     ".group_by(), or behind .count() and the like"
                 )
-            raise AttributeError(f"a keyed stream has no {name!r}", name=name, obj=self)
+            raise missing_name("a keyed stream", name, dir(type(self)))
 
     def aggregate(self, *unnamed: object, **aggregates_by_name: Reduction | Aggregate) -> Stream:
         """One result per key and window, a column for each aggregate. Without a window, one per key of all

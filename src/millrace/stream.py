@@ -39,6 +39,7 @@ from millrace.values.calls import (
     require_type,
 )
 from millrace.values.columns import ALL_ROWS, RIGHT_SUFFIX
+from millrace.values.missing_names import missing_name
 from millrace.watermarks import IngestionTime, Punctuation, Watermark, bounded
 from millrace.windows import WindowFn
 
@@ -143,6 +144,8 @@ class Stream(AggregationMethods):
         """Any function of columns that looks at each row by itself:
         how rows are cut into frames is not defined.
         """
+        if not callable(fn):
+            raise DefinitionError(f"map_batches({fn!r}): give a function that takes and returns a DataFrame")
         text = f"map_batches({getattr(fn, '__name__', 'fn')})"
         return self._with_node(stateless.build_stateless(self.node, fn, text))
 
@@ -296,7 +299,7 @@ class Stream(AggregationMethods):
                 raise NoSuchMethod(
                     f"{name} needs rows that are grouped by a key; say .group_by('key').{name}(...)"
                 )
-            raise AttributeError(f"a stream has no {name!r}", name=name, obj=self)
+            raise missing_name("a stream", name, dir(type(self)))
 
     def write(self, topic: Topic | str) -> Output:
         """Ends the stream in a topic; its columns must be the fields of the topic's type.

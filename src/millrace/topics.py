@@ -79,7 +79,8 @@ class Topic:
         check_name(self.name)
         if self.type is not Inferred and not event_types.is_event_type(self.type):
             raise DefinitionError(
-                f"topic {self.name!r}: type={self.type!r} is neither a protobuf message class nor a dataclass"
+                f"topic {self.name!r}: type={self.type!r} is not an event type; give a dataclass, or the "
+                "class of a protobuf message"
             )
         if self.codec not in ("binary", "json", "avro"):
             raise DefinitionError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import polars as pl
@@ -13,6 +14,7 @@ from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.values.calls import explain_errors_of
+from millrace.values.missing_names import missing_name
 
 __all__ = ["Watermark", "ascending", "bounded", "ingestion_time", "percentile", "punctuation", "upstream"]
 
@@ -342,6 +344,12 @@ def _idle_millis(idle: Duration | None) -> int | None:
 
 def _format_idle(watermark: Watermark) -> str:
     return f"idle={durations.format_millis(watermark.idle)!r}" if watermark.idle is not None else ""
+
+
+if not TYPE_CHECKING:  # a type checker would take every name that is missing for Any
+
+    def __getattr__(name: str) -> Any:
+        raise missing_name("millrace.watermarks", name, __dir__())
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import gcd
-from typing import Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 from uuid import uuid4
 
 import polars as pl
@@ -15,6 +15,7 @@ from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.values.calls import explain_errors_of
+from millrace.values.missing_names import missing_name
 
 __all__ = [
     "Window",
@@ -345,6 +346,12 @@ def processing_time(window: WindowFn) -> ProcessingTime:
             f"processing_time({window}) needs windows in event time, such as windows.fixed('1m')"
         )
     return ProcessingTime(window)
+
+
+if not TYPE_CHECKING:  # a type checker would take every name that is missing for Any
+
+    def __getattr__(name: str) -> Any:
+        raise missing_name("millrace.windows", name, __dir__())
 
 
 def __dir__() -> list[str]:

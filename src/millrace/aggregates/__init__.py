@@ -7,7 +7,7 @@ of your own, subclass `Aggregate`.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millrace.aggregates.arguments import IntoExpr, parse_arguments, to_text
 from millrace.aggregates.bags import Collect, Distinct, OfDistinct, Quantiles
@@ -19,6 +19,7 @@ from millrace.aggregates.sketches import DistinctSketch, FrequentSketch, Quantil
 from millrace.aggregates.sums import Count, Mean, StdDev, Sum
 from millrace.errors import DefinitionError
 from millrace.values.calls import explain_errors_of
+from millrace.values.missing_names import missing_name
 
 __all__ = [
     "ORDER",
@@ -56,6 +57,12 @@ __all__ = [
     "sum",
     "top",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker would take every name that is missing for Any
+
+    def __getattr__(name: str) -> Any:
+        raise missing_name("millrace.aggregates", name, __dir__())
 
 
 def __dir__() -> list[str]:

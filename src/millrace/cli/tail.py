@@ -68,7 +68,9 @@ def _resolve_topic(reference: str, name: str) -> Topic:
             raise DefinitionError(f"job {resolved.name!r} does not write {name!r}, but {', '.join(topics)}")
         return topics[name]
     if not isinstance(resolved, Topic):
-        raise DefinitionError(f"{reference!r} is {resolved!r}, not a millrace.Topic")
+        raise DefinitionError(
+            f"{reference!r} is {resolved!r}, not a millrace.Topic; name the topic, or the job that writes it"
+        )
     return resolved.typed()
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 
 from millrace.errors import ComponentMissing, DefinitionError, MillraceError
 from millrace.stream import Job
+from millrace.topics import Topic
 from millrace.values.calls import UserCodeExit, describe_error, ordinary_errors
 from millrace.values.user_code import describe_failure
 from millrace.views import View
@@ -57,11 +58,25 @@ def resolve(spec: str) -> object:
     value: object = module
     for part in attribute.split("."):
         if not hasattr(value, part):
-            jobs = [name for name, member in vars(module).items() if _is_job(member)]
-            known = f"its jobs are {', '.join(jobs)}" if jobs else "it defines no job"
-            raise DefinitionError(f"{spec!r}: {module.__name__} has no {attribute!r}; {known}")
+            raise DefinitionError(
+                f"{spec!r}: {module.__name__} has no {attribute!r}{_list_names(module, attribute)}"
+            )
         value = getattr(value, part)
     return value
+
+
+def _list_names(module: ModuleType, wanted: str) -> str:
+    """The name that may be meant, and what a module defines that a command can use."""
+    members = vars(module).items()
+    close = difflib.get_close_matches(wanted, [name for name, _ in members if not name.startswith("_")], n=1)
+    kinds = {
+        "jobs": [name for name, member in members if _is_job(member)],
+        "topics": [name for name, member in members if isinstance(member, Topic)],
+        "views": [name for name, member in members if isinstance(member, View)],
+    }
+    known = "; ".join(f"its {kind} are {', '.join(names)}" for kind, names in kinds.items() if names)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"{hint}; {known or 'it defines no job, topic or view'}"
 
 
 def load_all_jobs(specs: Sequence[str], parameters: JobParameters = NO_PARAMETERS) -> list[Job]:
@@ -101,7 +116,7 @@ def _load_built_in(spec: str, parameters: Mapping[str, Any]) -> list[Job]:
 def _import_file(path: Path, spec: str) -> ModuleType:
     path = path.resolve()
     if not path.is_file():
-        raise DefinitionError(f"{spec!r}: there is no file {path}")
+        raise DefinitionError(f"{spec!r}: there is no file {path}; check the path")
     known = sys.modules.get(path.stem)
     if known is not None and getattr(known, "__file__", None) != str(path):
         raise DefinitionError(
@@ -125,13 +140,15 @@ def _import_module(name: str, spec: str) -> ModuleType:
                 "installed or in this folder?"
             ) from None
         extra = _EXTRAS.get(error.name or "")
-        remedy = f"; run: pip install 'millrace-streams[{extra}]'" if extra else ""
+        remedy = f"run: pip install 'millrace-streams[{extra}]'" if extra else "install it"
         raise ComponentMissing(
-            f"{spec!r} needs the module {error.name!r}, which is not installed{remedy}"
+            f"{spec!r} needs the module {error.name!r}, which is not installed; {remedy}"
         ) from error
     except Exception as error:
         raised = f"{describe_error(error)}{describe_failure(error)}"
-        raise DefinitionError(f"{spec!r}: {name} fails when loaded: {raised}") from error
+        raise DefinitionError(
+            f"{spec!r}: {name} fails when loaded: {raised}; --debug shows the traceback"
+        ) from error
 
 
 def _add_to_path(folder: Path) -> None:
@@ -145,7 +162,9 @@ def _add_to_path(folder: Path) -> None:
 def _jobs_of_module(module: ModuleType, spec: str) -> list[Job]:
     jobs = list({id(value): value for value in vars(module).values() if _is_job(value)}.values())
     if not jobs:
-        raise DefinitionError(f"{spec!r}: {module.__name__} defines no millrace.Job at its top level")
+        raise DefinitionError(
+            f"{spec!r}: {module.__name__} defines no millrace.Job at its top level; give one a name there"
+        )
     return jobs
 
 

@@ -78,6 +78,8 @@ def run(
     from millrace.config import load
 
     _check_arguments(jobs, settings=settings, retry=retry, reset=reset, migrate=migrate, restore=restore)
+    if "run_on" in options:
+        raise DefinitionError("run(run_on=...) is called on; write run(job, on='spark')")
     chosen = (settings or load()).with_options(run_on=on, **options)
     from millrace.runners.state.evolution import StateChanges
 

@@ -78,6 +78,7 @@ def backfill(
     versioned_job = version_job(job, version)
     chosen = (settings or load()).with_options(run_name=versioned_job.name, run_on=on, **options)
     if events is None:
+        open_log(chosen, create=False).close()  # a run would begin a new log, with nothing to recompute
         runners.run(versioned_job, settings=chosen, until_caught_up=True, report=report)
     else:
         _write_replayed(versioned_job, events, chosen)

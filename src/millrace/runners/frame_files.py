@@ -24,6 +24,8 @@ _WRITERS: Mapping[str, Callable[[pl.DataFrame, Path], None]] = {
     ".jsonl": lambda frame, path: frame.write_ndjson(path),
 }
 
+ENDINGS = tuple(_READERS)
+
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 
@@ -44,7 +46,7 @@ def read(path: Path) -> pl.DataFrame:
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or error}); check the path") from error
     except pl.exceptions.PolarsError as error:
-        raise InputError(f"{path} is not a valid {path.suffix[1:]} file: {error}") from error
+        raise InputError(f"{path} is not a valid {path.suffix[1:]} file ({error}); check it") from error
 
 
 def parse_column(column: pl.Series, dtype: pl.DataType) -> pl.Series:

@@ -157,6 +157,8 @@ def check_reads(job: Job, topics: Sequence[Topic], requested: Topic | str) -> No
     """Refuses a topic that the job does not read."""
     name = requested.name if isinstance(requested, Topic) else requested
     known = [topic.name for topic in topics]
+    if name not in known and Path(name).suffix in frame_files.ENDINGS:
+        raise DefinitionError(f"{name!r} is text, which names a topic; for the file write Path({name!r})")
     if name not in known:
         raise DefinitionError(
             f"job {job.name!r} does not read {name!r}, so nothing of it could be replayed; it reads "
@@ -305,13 +307,13 @@ def _load_rows(topic: Topic, events: Events) -> pl.DataFrame:
         f"the events of {topic.name}",
         events,
         pl.DataFrame | Path,
-        "a polars DataFrame or the Path of a .parquet, .csv or .jsonl file",
+        "a polars DataFrame or the Path of a .parquet, .csv or .jsonl file; give one of these",
     )
     frame = events if isinstance(events, pl.DataFrame) else frame_files.read(events)
     if "event_time" not in frame.columns:
         raise InputError(
             "the events have no column event_time (a datetime, or whole milliseconds), so they have no "
-            f"place in time; they have {', '.join(frame.columns)}"
+            f"place in time; rename the column that has it: they have {', '.join(frame.columns)}"
         )
     if "ingestion_time" not in frame.columns:
         frame = frame.with_columns(pl.col("event_time").alias("ingestion_time"))

@@ -30,6 +30,7 @@ from millrace.testing.model.source import SourceEvent
 from millrace.testing.model.values import Row
 from millrace.topics import Topic
 from millrace.values import event_values, field_types
+from millrace.values.calls import require_type
 from millrace.values.columns import OFFSET
 
 On: TypeAlias = Literal["model", "engine", "spark"]
@@ -200,6 +201,8 @@ class Script:
 
         `watermarks`: scripted, or those that the jobs define.
         """
+        for job in jobs:
+            require_type("Script", job, Job, "a job; say Job('name', stream.write(topic))")
         if looping := loop_topics(jobs):
             raise DefinitionError(
                 f"what goes around through {', '.join(sorted(looping))} is not a script; test such a job by "
@@ -429,12 +432,8 @@ def _hint(dtype: Any, name: str) -> Any:
         inner = _hint(dtype.inner, name)
         return list[_without_none(inner)]  # type: ignore[misc]  # a type made at run time
     if isinstance(dtype, pl.Struct):
-        return (
-            dataclasses.make_dataclass(
-                name, [(f.name, _hint(f.dtype, f"{name}_{f.name}")) for f in dtype.fields]
-            )
-            | None
-        )
+        fields = [(f.name, _hint(f.dtype, f"{name}_{f.name}")) for f in dtype.fields]
+        return dataclasses.make_dataclass(name, fields) | None
     hint = field_types.python_hint(dtype)
     if hint is None:
         raise DefinitionError(

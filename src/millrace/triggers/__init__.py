@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.timestamps import TimeDomain
 from millrace.values.calls import explain_errors, explain_errors_of, require_choice
+from millrace.values.missing_names import missing_name
 
 __all__ = [
     "CONTINUE",
@@ -309,6 +310,12 @@ def at_window_end() -> AtWindowEnd:
 def at_end() -> AtEnd:
     """Fires once, at the end of the stream."""
     return AtEnd()
+
+
+if not TYPE_CHECKING:  # a type checker would take every name that is missing for Any
+
+    def __getattr__(name: str) -> Any:
+        raise missing_name("millrace.triggers", name, __dir__())
 
 
 def __dir__() -> list[str]:

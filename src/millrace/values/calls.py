@@ -7,7 +7,9 @@ for the rest: an error of Python or polars that a wrong argument causes somewher
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -89,12 +91,22 @@ def explain_call_errors(fn: Callable[..., Any], name: str, skip: int = 0) -> Cal
         except Exception as error:
             if not _is_usage_error(error):
                 raise
-            message = first_line(error) or type(error).__name__
+            message = f"{first_line(error) or type(error).__name__}{_suggest_argument(fn, error)}"
             raise DefinitionError(
                 f"{name}({_format_arguments(args[skip:], kwargs)}) cannot be understood: {message}"
             ) from error
 
     return wrapper
+
+
+def _suggest_argument(fn: Callable[..., Any], error: Exception) -> str:
+    """The name that is meant by a keyword argument that does not exist."""
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if unknown is None:
+        return ""
+    known = [name for name in inspect.signature(fn).parameters if name != "self"]
+    close = difflib.get_close_matches(unknown[1], known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; it takes {', '.join(known)}"
 
 
 def require_type(subject: str, value: object, kind: type | tuple[type, ...] | UnionType, remedy: str) -> None:

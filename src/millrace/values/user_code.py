@@ -16,7 +16,9 @@ _LIBRARIES = (
     *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
     str(Path(pl.__file__).parent),
     "<frozen",
+    "<string>",
 )
+"""Also code that the standard library generates, such as the methods of dataclasses."""
 _MAX_ROW_CHARS = 200
 _ROW = "row "
 

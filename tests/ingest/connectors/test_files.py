@@ -128,7 +128,7 @@ def test_a_line_that_is_no_event_is_a_reject_that_says_where_it_stands(
 
 @pytest.mark.parametrize(("line", "detail"), [
     ('{"sensor": "a", "count": 1, "open": true, "att": 5}',
-     "there is no column 'at'; did you mean 'att'?; there are sensor, count, open, att"),
+     "there is no column 'at' (did you mean 'att'?); there are sensor, count, open, att"),
     ('{"sensor": "a", "count": 1, "open": true, "at": null}', "column 'at' is empty"),
 ])  # fmt: skip
 def test_a_line_without_a_time_shows_its_columns(tmp_path: Path, line: str, detail: str) -> None:
@@ -139,7 +139,7 @@ def test_a_line_without_a_time_shows_its_columns(tmp_path: Path, line: str, deta
 
 def test_csv_without_the_column_of_times_is_refused_at_its_first_line(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("sensor,celsius,open,count,att\na,1,1,1,5\n")
-    with pytest.raises(InputError, match=r"has no column 'at', .*; did you mean 'att'\?; it has sensor, "):
+    with pytest.raises(InputError, match=r"has no column 'at' \(did you mean 'att'\?\), .*; it has sensor, "):
         read(tmp_path / "r.csv", time="at")
 
 

@@ -77,7 +77,9 @@ def explain(
         _draw(jobs, source, svg, key=key, topic=output, since=since, until=until)
         return
     if any(option is not None for option in (recording, topic, events, key, output, svg)):
-        raise typer.BadParameter("events are only drawn with --timeline; add it, or leave them out")
+        raise typer.BadParameter(
+            "events, --svg and the like are for a timeline; add --timeline, or leave them out"
+        )
     from millrace.graph.explain import explain as to_text
     from millrace.graph.find_jobs import load_all_jobs
 

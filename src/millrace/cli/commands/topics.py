@@ -180,10 +180,9 @@ def watermarks(
     opened.describe(name)
     if withdraw is not None:
         if withdraw not in opened.writer_watermarks(name):
-            known = ", ".join(opened.writer_watermarks(name)) or "nobody"
-            raise LogError(
-                f"{withdraw!r} does not vouch for {name!r}, so nothing is withdrawn; who does is {known}"
-            )
+            known = ", ".join(opened.writer_watermarks(name))
+            remedy = f"name one of {known}" if known else "nobody does, so there is nothing to withdraw"
+            raise LogError(f"{withdraw!r} does not vouch for {name!r}; {remedy}")
         opened.withdraw_watermarks(name, withdraw)
     rows = describe_newest(opened.writer_watermarks(name))
     if json:

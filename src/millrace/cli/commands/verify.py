@@ -32,11 +32,14 @@ def verify(
     Nothing is changed, and runs may go on meanwhile. The exit code is 1 if something is damaged. Kafka
     brokers check their own files, and Spark its own checkpoint.
     """
+    from millrace.log import open_log
     from millrace.log.embedded.verify import VerificationCounts, verify_log
     from millrace.runners.state.verify import verify_savepoint, verify_state
 
     settings, totals = load_settings(config, log_url=log, state_dir=state), VerificationCounts()
     damages: list[Damage] = []
+    if log is not None:
+        open_log(settings, create=False).close()  # a log that is named must be there
     if not settings.log.url.startswith("kafka:"):
         damages += verify_log(Path(settings.log.url.removeprefix("embedded:")), totals)
     damages += verify_state(settings.state.dir, totals)

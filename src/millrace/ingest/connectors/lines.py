@@ -60,8 +60,8 @@ class LineFormat:
         """Refuses CSV without the column of times, as all its lines would be rejected."""
         if self.time is not None and self.time not in header:
             raise InputError(
-                f"{source} has no column {self.time!r}, so its events have no time"
-                f"{_suggest(self.time, header)}; it has {', '.join(header)[:200]}; "
+                f"{source} has no column {self.time!r}{_suggest(self.time, header)}, so its events "
+                f"have no time; it has {', '.join(header)[:200]}; "
                 "name the column of times (--time)"
             )
 
@@ -172,7 +172,7 @@ class LineFormat:
 
 def _suggest(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _parse_nested(text: str) -> Any:

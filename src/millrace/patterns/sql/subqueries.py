@@ -90,7 +90,8 @@ def execute(tree: exp.Expr, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         return pl.SQLContext(tables).execute(tree.sql(dialect=_PolarsSQL, identify=True), eager=True)
     except pl.exceptions.PolarsError as error:
         raise DefinitionError(
-            f"the SQL of polars does not support the query around MATCH_RECOGNIZE: {_first_line(error)}"
+            f"the SQL of polars does not support the query around MATCH_RECOGNIZE: {_first_line(error)}; "
+            "give the frames that it names, and see what polars.SQLContext takes"
         ) from error
 
 
