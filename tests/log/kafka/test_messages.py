@@ -1,17 +1,21 @@
 """Columns of messages that lie in memory as librdkafka lays them out; no broker is needed."""
 
 import ctypes
+import gc
 import logging
 import mmap
 from typing import Any
 
 import numpy as np
 import pytest
+from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from log.conftest import within
 from millrace.errors import LogError
 from millrace.log.kafka import librdkafka, messages
+from millrace.log.kafka.consumers import ColumnConsumer, UnsupportedSetting
 from millrace.log.kafka.messages import MESSAGE
 
 Row = tuple[bytes | None, bytes | None]
@@ -176,3 +180,31 @@ def test_a_library_without_a_function_is_not_called_directly(
     assert "an object for each record, which takes twice the CPU" in caplog.text
     assert "rd_kafka_of_tomorrow" in caplog.text
     librdkafka.find.cache_clear()
+
+
+def test_a_consumer_that_nobody_closed_ends_when_it_is_collected() -> None:
+    library = librdkafka.find()
+    assert library is not None
+    settings = {"bootstrap.servers": "localhost:1", "group.id": "g"}
+    consumer = ColumnConsumer(library, settings, lambda _error: None)
+    finalizer = consumer._finalizer
+    assert finalizer.alive
+    del consumer
+    gc.collect()
+    assert not finalizer.alive
+
+
+def test_errors_of_a_client_arrive_while_messages_are_awaited() -> None:
+    library = librdkafka.find()
+    assert library is not None
+    errors: list[KafkaError] = []
+    settings = {"bootstrap.servers": "localhost:1", "group.id": "g"}
+    consumer = ColumnConsumer(library, settings, errors.append)
+    with within(20) as waiting:
+        while waiting(not errors):
+            assert consumer.consume(10, 0.1)[1] == []
+    consumer.close()
+    consumer.close()
+    assert errors[0].code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+    with pytest.raises(UnsupportedSetting, match="this-is-not-a-setting"):
+        ColumnConsumer(library, {**settings, "this-is-not-a-setting": "1"}, errors.append)

@@ -58,16 +58,12 @@ class ColumnConsumer:
     ) -> None:
         """`UnsupportedSetting` where librdkafka refuses a setting, or all of them together."""
         self._library = library
-        self._on_error = on_error
-        self._callbacks = (
-            librdkafka.ErrorCallback(self._report_error),
-            librdkafka.LogCallback(_log_line),
-        )
-        client = self._make_client(settings)
+        callbacks = _error_callback(on_error), librdkafka.LogCallback(_log_line)
+        client = _make_client(library, settings, callbacks)
         library.rd_kafka_poll_set_consumer(client)
         library.rd_kafka_set_log_queue(client, None)
         self._client, self._queue = client, library.rd_kafka_queue_get_consumer(client)
-        self._finalizer = weakref.finalize(self, _close, library, client, self._queue, self._callbacks)
+        self._finalizer = weakref.finalize(self, _close, library, client, self._queue, callbacks)
         self._finalizer.atexit = False
 
     def assign(self, topic: str, partition: int, offset: int) -> None:
@@ -114,25 +110,35 @@ class ColumnConsumer:
             raise KafkaException(KafkaError(self._library.rd_kafka_last_error()))
         return count
 
-    def _make_client(self, settings: Mapping[str, str | int | bool]) -> int:
-        library, reason = self._library, ctypes.create_string_buffer(_ERROR_BYTES)
-        conf = library.rd_kafka_conf_new()
-        for name, value in {**settings, "log.queue": True}.items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            if library.rd_kafka_conf_set(conf, name.encode(), text.encode(), reason, _ERROR_BYTES):
-                library.rd_kafka_conf_destroy(conf)
-                raise UnsupportedSetting(reason.value.decode(errors="replace"))
-        on_error, on_log = self._callbacks
-        library.rd_kafka_conf_set_error_cb(conf, on_error)
-        library.rd_kafka_conf_set_log_cb(conf, on_log)
-        client: int | None = library.rd_kafka_new(librdkafka.CONSUMER, conf, reason, _ERROR_BYTES)
-        if not client:
+
+def _make_client(
+    library: Library, settings: Mapping[str, str | int | bool], callbacks: tuple[Any, Any]
+) -> int:
+    """A client of librdkafka; its log comes with its messages, in the thread that asks for those."""
+    reason = ctypes.create_string_buffer(_ERROR_BYTES)
+    conf = library.rd_kafka_conf_new()
+    for name, value in {**settings, "log.queue": True}.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if library.rd_kafka_conf_set(conf, name.encode(), text.encode(), reason, _ERROR_BYTES):
             library.rd_kafka_conf_destroy(conf)
             raise UnsupportedSetting(reason.value.decode(errors="replace"))
-        return client
+    on_error, on_log = callbacks
+    library.rd_kafka_conf_set_error_cb(conf, on_error)
+    library.rd_kafka_conf_set_log_cb(conf, on_log)
+    client: int | None = library.rd_kafka_new(librdkafka.CONSUMER, conf, reason, _ERROR_BYTES)
+    if not client:
+        library.rd_kafka_conf_destroy(conf)
+        raise UnsupportedSetting(reason.value.decode(errors="replace"))
+    return client
 
-    def _report_error(self, _client: int, code: int, reason: bytes | None, _opaque: object) -> None:
-        self._on_error(KafkaError(code, (reason or b"").decode(errors="replace")))
+
+def _error_callback(on_error: ErrorCallback) -> Any:
+    """Does not refer to the consumer, which could not be collected otherwise."""
+
+    def report(_client: int, code: int, reason: bytes | None, _opaque: object) -> None:
+        on_error(KafkaError(code, (reason or b"").decode(errors="replace")))
+
+    return librdkafka.ErrorCallback(report)
 
 
 def _close(library: Library, client: int, queue: int, _callbacks: Any) -> None:
