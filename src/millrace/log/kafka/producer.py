@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -79,23 +79,16 @@ def send(producer: Producer, part: PartitionRecords, now: int | None, on_deliver
     """
     topic, partition, records, max_bytes = part
     sizes = record_sizes(records).tolist() if max_bytes < BATCH_BYTES else repeat(0)
-    unflushed = 0
+    unflushed, produce, timestamp = 0, producer.produce, to_timestamp(now)
     for (value, key, headers), size in zip(_rows(records), sizes, strict=False):
         unflushed += size
         if unflushed > max_bytes:
             _flush(producer)
             unflushed = size
+        options: dict[str, Any] = {} if headers is None else {"headers": headers}
         while True:
             try:
-                producer.produce(
-                    topic,
-                    value,
-                    key,
-                    partition,
-                    on_delivery=on_delivery,
-                    timestamp=to_timestamp(now),
-                    headers=headers,
-                )
+                produce(topic, value, key, partition, on_delivery=on_delivery, timestamp=timestamp, **options)
                 break
             except BufferError:
                 producer.poll(0.05)

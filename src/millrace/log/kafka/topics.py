@@ -248,29 +248,29 @@ class Topics:
         """Returns when readers see a commit to these partitions, a moment after brokers confirmed it. Each is
         waited for at most so many seconds.
         """
-        topic_partitions, started = [TopicPartition(*partition) for partition in waits], time.monotonic()
+        started = time.monotonic()
+        requested = {TopicPartition(*partition): OffsetSpec.latest() for partition in waits}
 
-        def offsets(isolation: IsolationLevel) -> dict[tuple[str, int], int]:
-            futures = self._admin.list_offsets(
-                {topic_partition: OffsetSpec.latest() for topic_partition in topic_partitions},
-                isolation_level=isolation,
-                request_timeout=REQUEST_SECONDS,
+        def ask(isolation: IsolationLevel) -> dict[TopicPartition, Any]:
+            return self._admin.list_offsets(
+                requested, isolation_level=isolation, request_timeout=REQUEST_SECONDS
             )
-            return {
-                (topic_partition.topic, topic_partition.partition): _offset_of(future)
-                for topic_partition, future in futures.items()
-            }
+
+        def is_visible(answers: Mapping[TopicPartition, Any]) -> bool:
+            return all(
+                offset >= targets[partition] or time.monotonic() - started > waits[partition]
+                for partition, offset in _offsets_of(answers).items()
+            )
 
         with contextlib.suppress(KafkaException):  # the commit holds all the same
-            targets = offsets(IsolationLevel.READ_UNCOMMITTED)
-            wait_until(
-                lambda: all(
-                    offset >= targets[partition] or time.monotonic() - started > waits[partition]
-                    for partition, offset in offsets(IsolationLevel.READ_COMMITTED).items()
-                ),
-                within=max(waits.values()),
-                every=0.001,
-            )
+            appended, committed = ask(IsolationLevel.READ_UNCOMMITTED), ask(IsolationLevel.READ_COMMITTED)
+            targets = _offsets_of(appended)
+            if not is_visible(committed):
+                wait_until(
+                    lambda: is_visible(ask(IsolationLevel.READ_COMMITTED)),
+                    within=max(waits.values()),
+                    every=0.001,
+                )
 
     def remove_before(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Removes records before these offsets. Where not allowed, brokers do it by whole segments."""
@@ -388,6 +388,10 @@ class Topics:
 _NO_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 _NO_ANSWER = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, *_NO_TOPIC}
 """Not every user may ask for settings, and a broker may not know a new topic yet."""
+
+
+def _offsets_of(answers: Mapping[TopicPartition, Any]) -> dict[tuple[str, int], int]:
+    return {(each.topic, each.partition): _offset_of(future) for each, future in answers.items()}
 
 
 def _offset_of(future: "Future[Any]") -> int:
