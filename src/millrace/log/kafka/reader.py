@@ -66,7 +66,7 @@ class PartitionReader:
         self._seek(start)
         parts, position = list[Records](), start
         started, has_logged = time.monotonic(), False
-        while position < end and self._end_seen < end:
+        while position < end and (len(self._unread) or self._end_seen < end):
             old_end = self._end_seen
             limit = max(MIN_MESSAGES, end - position + 1)
             has_arrived, upto = self._take(parts, start, end, limit, _WAIT_SECONDS)
