@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from bench import events
 from bench.engine_case import Case, Figures
 from bench.kinds import all_kinds
 from bench.kinds_series import Series
+from bench.transit_jobs import fill_with_city
 from millrace.errors import ConfigError, RunFailed
 from millrace.geo import geocell
 from millrace.log import open_log
@@ -37,6 +39,8 @@ SIZES = {400_000: 10, 100_000: 20, 20_000: 40, 200: 60}
 """Rows a batch, and how many batches."""
 EMERGENCY_STOP_SIZES = {400_000: 10, 50_000: 20}
 """The same for emergency-stop."""
+CITY_SIZES = {400_000: 10, 100_000: 20, 10_000: 60, 700: 100}
+"""The same for jobs that run together, over the events of a city."""
 RUNNERS = ("spark", "spark-4-slots", "spark-sql", "spark-sql-complete", "spark-sql-parquet", "local")
 SECONDS = 2_000
 """Seconds of events of 2,000 vehicles, enough for the largest case."""
@@ -75,6 +79,21 @@ def bench(only: Sequence[str] = (), *, scale: float = 1.0) -> Iterator[Figures]:
     for runner in runners:
         if labels and runner in ("spark", "local"):
             yield from run_series(Series(runner, labels, scale=scale))
+
+
+def bench_jobs(jobs: Sequence[str], only: Sequence[str] = (), *, scale: float = 1.0) -> Iterator[Figures]:
+    """Yields the figures of jobs that run together over the events of a city, on Spark and in one process."""
+    runners = [runner for runner in ("spark", "local") if not only or runner in only]
+    if unknown := [name for name in only if name not in ("spark", "local")]:
+        raise ConfigError(f"--only {', '.join(unknown)}: named jobs are measured on spark and on local")
+    sizes = {max(1, round(rows * scale)): batches for rows, batches in CITY_SIZES.items()}
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
+        with closing(open_log(f"embedded:{folder}/log")) as log:
+            fill_with_city(log, max(rows * (batches + 1) for rows, batches in sizes.items()))
+        os.sync()
+        for rows, batches in sizes.items():
+            for runner in runners:
+                yield run_case(Case("+".join(jobs), runner, rows, batches, folder, jobs=tuple(jobs)))
 
 
 def _run_use_case(name: str, runners: Sequence[str], sizes: Mapping[int, int]) -> Iterator[Figures]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from bench import machine, phases
+from bench import machine, phases, transit_jobs
 from millrace.config import Settings
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class Case:
     """The URL of the log, if it is not the embedded one in the folder."""
     brokers: tuple[int, ...] = ()
     """Processes of brokers, whose CPU time is added."""
+    jobs: tuple[str, ...] = ()
+    """The jobs that run together, if it is not the one of this name."""
 
 
 @dataclass(frozen=True)
@@ -161,17 +163,15 @@ def _open_scratch() -> Iterator[tuple[Path, Path]]:
         yield Path(folder, "state"), phases_folder
 
 
-def _make_job(name: str) -> Job:
-    from millrace.transit.jobs import BUILT_IN
-
-    return BUILT_IN[name]()
+def _make_jobs(case: Case) -> list[Job]:
+    return transit_jobs.make_jobs(case.jobs or (case.name,))
 
 
 def _run_local(case: Case, settings: Settings, meter: Meter) -> None:
     from millrace.runners.local import Hooks, run_local
 
     run_local(
-        [_make_job(case.name)],
+        _make_jobs(case),
         settings=settings,
         take_over=True,
         hooks=Hooks(
@@ -195,7 +195,7 @@ def _run_spark(case: Case, settings: Settings, meter: Meter) -> None:
     )
     warm_up_batches: list[int] = []
     run(
-        [_make_job(case.name)],
+        _make_jobs(case),
         settings=chosen.with_options(run_name="warm-up", run_max_events_per_batch=200),
         take_over=True,
         spark=spark,
@@ -203,7 +203,7 @@ def _run_spark(case: Case, settings: Settings, meter: Meter) -> None:
         stop=lambda: len(warm_up_batches) >= JVM_WARM_UP,
     )
     run(
-        [_make_job(case.name)],
+        _make_jobs(case),
         settings=chosen,
         take_over=True,
         spark=spark,

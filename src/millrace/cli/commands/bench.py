@@ -33,6 +33,10 @@ BenchLog = Annotated[
         help="The log, or kafka for a temporary broker. Default: a temporary embedded log.",
     ),
 ]
+JobsTogether = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="JOB", help="Jobs of transit that run together; five: all five. Default: none."),
+]
 BenchRunner = Annotated[Literal["local", "spark"], typer.Option("--on", help="The runner.")]
 Volume = Annotated[
     float,
@@ -96,9 +100,11 @@ SUSTAINED_COLUMNS = (
         "millrace bench engine",
         "millrace bench engine --only vehicle-distribution --json",
         "millrace bench engine --only windows --only aggregates/sum --only local",
+        "millrace bench engine five --only spark",
     )
 )
 def engine(
+    jobs: JobsTogether = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,18 +121,28 @@ def engine(
 ) -> None:
     """Measure the engine, Spark and plain Structured Streaming.
 
-    Events per second, CPU, time per batch, memory.
+    Events per second, CPU, time per batch, memory. Without jobs: vehicle-distribution, emergency-stop and all
+    kinds of windows, triggers and aggregates. Jobs are measured together, over the events of a city of 16
+    times the real volume.
     """
     _require_checkout()
-    from bench.engine import bench
+    from bench.engine import bench, bench_jobs
+    from bench.transit_jobs import expand_names
 
-    _print_results(ENGINE_COLUMNS, map(asdict, bench(only or [], scale=scale)), json=json)
+    together = expand_names(jobs or [])
+    figures = bench_jobs(together, only or [], scale=scale) if together else bench(only or [], scale=scale)
+    _print_results(ENGINE_COLUMNS, map(asdict, figures), json=json)
 
 
 @app.command(
-    epilog=format_examples("millrace bench kafka", "millrace bench kafka --rows 200000 --batches 20 --json")
+    epilog=format_examples(
+        "millrace bench kafka",
+        "millrace bench kafka --rows 200000 --batches 20 --json",
+        "millrace bench kafka five --runner spark",
+    )
 )
 def kafka(
+    jobs: JobsTogether = None,
     rows: Annotated[
         list[int] | None, typer.Option(min=1, metavar="N", help="Events per batch; may be repeated.")
     ] = None,
@@ -139,15 +155,18 @@ def kafka(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure a job on Spark from Kafka to Kafka, over a backlog.
+    """Measure jobs on Spark from Kafka to Kafka, over a backlog.
 
-    The job is vehicle-distribution, measured by phase. A broker is started for the measurement.
+    By phase; without jobs, vehicle-distribution over synthetic positions. Jobs are measured together, over
+    the events of a city. A broker is started for the measurement.
     """
     _require_checkout()
     from bench.kafka import bench
+    from bench.transit_jobs import expand_names
 
     runners = [runner] if runner else ["spark", "spark-4-slots"]
-    results = bench(rows or [400_000, 100_000], batches=batches, runners=runners)
+    together = expand_names(jobs or [])
+    results = bench(rows or [400_000, 100_000], batches=batches, runners=runners, jobs=together)
     _print_results(ENGINE_COLUMNS, map(asdict, results), json=json)
 
 
@@ -229,7 +248,7 @@ def live(
 def latency(
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="JOB", help="Jobs that run together. Default: the five of transit."),
+        typer.Argument(metavar="JOB", help="Jobs that run together. Default: five, those of transit."),
     ] = None,
     on: BenchRunner = "local",
     log: BenchLog = None,
@@ -244,9 +263,9 @@ def latency(
     """
     _require_checkout()
     from bench.latency import bench
-    from bench.markers import MARKERS
+    from bench.transit_jobs import expand_names
 
-    results = bench(jobs or list(MARKERS), url=log, on=on, scale=scale, seconds=seconds)
+    results = bench(expand_names(jobs or ["five"]), url=log, on=on, scale=scale, seconds=seconds)
     _print_results(LATENCY_COLUMNS, map(asdict, results), json=json)
 
 
@@ -260,7 +279,9 @@ def latency(
 def sustained(
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="JOB", help="Jobs that run together. Default: vehicle-distribution."),
+        typer.Argument(
+            metavar="JOB", help="Jobs that run together; five: all of transit. Default: vehicle-distribution."
+        ),
     ] = None,
     on: BenchRunner = "spark",
     log: BenchLog = None,
@@ -281,12 +302,13 @@ def sustained(
     """
     _require_checkout()
     from bench.sustained import write_samples
+    from bench.transit_jobs import expand_names
     from millrace.values.local_paths import require_local
 
     if out is not None:
         require_local(out, "the folder of samples")
     measured = _measure_sustained(
-        jobs or ["vehicle-distribution"], url=log, on=on, scale=scale, seconds=seconds
+        list(expand_names(jobs or ["vehicle-distribution"])), url=log, on=on, scale=scale, seconds=seconds
     )
     written = write_samples(measured, out) if out is not None else []
     result = {name: value for name, value in asdict(measured).items() if name != "samples"}
