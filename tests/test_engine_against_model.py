@@ -16,7 +16,7 @@ from aggregate_strategies import aggregate_of
 from millrace import panes, watermarks, windows
 from millrace.engine import source as engine_source
 from millrace.engine import state
-from millrace.engine.operators import running_sums, shared_slices, sliced_windows
+from millrace.engine.operators import distinct_windows, running_sums, shared_slices, sliced_windows
 from millrace.engine.operators import windows as cells
 from millrace.graph import Aggregation, Write, edges
 from millrace.testing.model import source as model_source
@@ -100,6 +100,7 @@ def shared_in_blocks(shared: bool) -> Iterator[None]:
     """With slices totalled in blocks, of which a few make a larger one, also where windows overlap little."""
     with (
         patch.object(shared_slices, "MIN_WINDOWS_PER_SLICE", 1 if shared else 1_000),
+        patch.object(distinct_windows, "MIN_WINDOWS_PER_SLICE", 1 if shared else 1_000),
         patch.object(shared_slices, "MIN_BATCHES_PER_WINDOW", 0),
         patch.object(shared_slices, "BLOCK", 2),
     ):

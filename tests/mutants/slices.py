@@ -46,14 +46,14 @@ SLICES = [
     ),
     Mutant(
         "engine/operators/slices.py",
-        ".shift(-1).over(keys)",
-        ".shift(-1)",
+        ".cum_min(reverse=True).shift(-1).over(keys)",
+        ".cum_min(reverse=True).shift(-1)",
         "a slice is hidden by those of other keys",
     ),
     Mutant(
         "engine/operators/slices.py",
-        "frame = self._bounds_of(slices, low, high).sort(order_columns)",
-        "frame = self._bounds_of(slices, low, high)",
+        "frame = self.bounds_of(slices, low, high).sort(order_columns)",
+        "frame = self.bounds_of(slices, low, high)",
         "the latest value is the one that came last",
     ),
     Mutant("engine/operators/sliced_windows.py", "and not any(slices[c].null_count() for c in self.shape.partials.latest_order_columns)", "", "a slice without a value hides those before it"),
@@ -240,7 +240,7 @@ SLICES = [
     ),
     Mutant("engine/operators/running_sums.py", "until = watermark if watermark >= END_OF_STREAM else watermark - window.size + 2 * window.every", "until = watermark if watermark >= END_OF_STREAM else watermark - window.size - window.every", "slices that go out of the running sums are not looked for"),
     Mutant("engine/operators/running_sums.py", 'table("odd").between(old_bound, watermark)', 'table("odd").between(LEAST, LEAST)', "what is infinite is forgotten"),
-    Mutant("engine/operators/running_sums.py", ".filter(pl.col(PARTIAL_ROWS) > 0)", "", "windows without rows are shown where sums run along"),
+    Mutant("engine/operators/slices.py", "spans.filter(pl.col(PARTIAL_ROWS) > 0)", "spans", "windows without rows are shown where sums run along"),
     # what windows share
     Mutant("engine/operators/shared_slices.py", "return totals if totals.settled_from <= first_end else None", "return totals", "late rows count in windows that refused them"),
     Mutant("engine/operators/shared_slices.py", "yield totals.unsettled", "", "rows that came late are forgotten"),
@@ -248,4 +248,8 @@ SLICES = [
     Mutant("engine/operators/shared_slices.py", "settled = slices.filter(is_settled).sort(SLICE)", "settled = slices.filter(is_settled)", "a slice is forgotten because of one before it"),
     Mutant("engine/operators/sliced_windows.py", "first_end=self.grid.end_above(watermark - self.operator.horizon)", "first_end=self.grid.end_above(watermark)", "slices that late rows may yet bring back are forgotten"),
     Mutant("aggregates/picks.py", "return best <= value", "return best >= value", "the least value is forgotten"),
+    # distinct values
+    Mutant("engine/operators/distinct_windows.py", "begin = pl.max_horizontal(END, covered + self.grid.window.every)", "begin = pl.col(END)", "a value counts twice in windows that two of its slices share"),
+    Mutant("engine/operators/distinct_windows.py", 'others = others.join(known, on=value, how="anti", nulls_equal=True).sort(END)', "others = others.sort(END)", "a value that all windows share counts again"),
+    Mutant("engine/operators/distinct_windows.py", ".cum_max().shift(1).over(value)", ".shift(1).over(value)", "a value comes anew behind a slice that goes early"),
 ]  # fmt: skip

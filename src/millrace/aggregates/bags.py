@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from millrace.aggregates.contract import ORDER, Reduction, check_sortable
+from millrace.aggregates.sums import Count
 from millrace.values.columns import LIST_NUMBER
 
 RANK_UNITS = 1_000_000_000
@@ -26,6 +27,10 @@ class Distinct(Reduction):
         """Their number."""
         return pl.col(f"{name}.v").list.len().cast(pl.Int64).alias(name)
 
+    def of_each(self, column: str | None = None) -> Reduction:
+        """What is computed of a column that has each distinct value once."""
+        return Count(column or self.required_column)
+
 
 @dataclass(frozen=True)
 class OfDistinct(Distinct):
@@ -35,11 +40,11 @@ class OfDistinct(Distinct):
 
     def check(self, schema: pl.Schema) -> None:
         """The checks of the other one."""
-        self._of_column().check(schema)
+        self.of_each().check(schema)
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """What the other one makes of the lists of distinct values."""
-        inner = self._of_column()
+        inner = self.of_each()
         returns = _answers(inner, pl.Series([], dtype=pl.List(dtype)), dtype).dtype
         values = pl.col(f"{name}.v")
         return values.map_batches(lambda lists: _answers(inner, lists, dtype), return_dtype=returns).alias(
@@ -58,8 +63,9 @@ class OfDistinct(Distinct):
             "distinct=True",
         ]
 
-    def _of_column(self) -> Reduction:
-        return replace(self.inner, column=self.required_column)
+    def of_each(self, column: str | None = None) -> Reduction:
+        """The other one."""
+        return replace(self.inner, column=column or self.required_column)
 
 
 def _answers(inner: Reduction, lists: pl.Series, dtype: pl.DataType) -> pl.Series:

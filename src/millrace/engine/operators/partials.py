@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import polars as pl
 
 from millrace import graph
-from millrace.aggregates import ORDER, Count, Latest
+from millrace.aggregates import ORDER, Count, Latest, Reduction
 from millrace.values.columns import END, FIRST_OPEN_END, PARTIAL_ROWS, SLICE
 
 
@@ -61,7 +61,7 @@ class Partials:
         where later ones count, too. None where some aggregate may need each.
         """
         aggregates = self.node.aggregates.items()
-        found = [aggregate.superseded(name, self._dtype(aggregate.column)) for name, aggregate in aggregates]
+        found = [aggregate.superseded(name, self.dtype_of(aggregate)) for name, aggregate in aggregates]
         known = [expr for expr in found if expr is not None]
         return pl.all_horizontal(known) if len(known) == len(found) and self.node.evict is None else None
 
@@ -72,15 +72,16 @@ class Partials:
             {column for aggregate in self.node.aggregates.values() for column in aggregate.input_columns()}
         )
 
-    def _dtype(self, column: str | None) -> pl.DataType:
-        return self.node.inputs[0].schema[column] if column else pl.Null()
+    def dtype_of(self, aggregate: Reduction) -> pl.DataType:
+        """The type of the column that an aggregate reads."""
+        return self.node.inputs[0].schema[aggregate.column] if aggregate.column else pl.Null()
 
     @cached_property
     def _row_exprs(self) -> list[pl.Expr]:
         exprs = [
             expr
             for name, aggregate in self.node.aggregates.items()
-            for expr in aggregate.partials(name, self._dtype(aggregate.column))
+            for expr in aggregate.partials(name, self.dtype_of(aggregate))
         ]
         return [pl.len().cast(pl.Int64).alias(PARTIAL_ROWS), *exprs]
 
@@ -89,7 +90,7 @@ class Partials:
         exprs = [
             expr
             for name, aggregate in self.node.aggregates.items()
-            for expr in aggregate.retract(name, self._dtype(aggregate.column))
+            for expr in aggregate.retract(name, self.dtype_of(aggregate))
         ]
         return [-pl.len().cast(pl.Int64).alias(PARTIAL_ROWS), *exprs]
 
@@ -98,14 +99,14 @@ class Partials:
         exprs = [
             expr
             for name, aggregate in self.node.aggregates.items()
-            for expr in aggregate.merge(name, self._dtype(aggregate.column))
+            for expr in aggregate.merge(name, self.dtype_of(aggregate))
         ]
         return [pl.col(PARTIAL_ROWS).sum(), *exprs]
 
     @cached_property
     def _result_exprs(self) -> list[pl.Expr]:
         return [
-            aggregate.result(name, self._dtype(aggregate.column))
+            aggregate.result(name, self.dtype_of(aggregate))
             for name, aggregate in self.node.aggregates.items()
         ]
 

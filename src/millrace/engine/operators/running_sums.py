@@ -35,7 +35,7 @@ from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.engine.operators.partials import Partials
 from millrace.engine.operators.slices import Grid
 from millrace.engine.state import Layout, SlotState
-from millrace.values.columns import END, FIRST_OPEN_END, PARTIAL_ROWS, SLICE, SPAN_END
+from millrace.values.columns import END, FIRST_OPEN_END, SLICE, SPAN_END
 
 MIN_WINDOWS_PER_SLICE = 16
 """How many windows a slice must be in before sums run along."""
@@ -266,11 +266,8 @@ class RunningSums:
             .sort(END)
         )
         until = pl.col(END).shift(-1).over(keys).fill_null(high + every)
-        spans = points.with_columns(
-            pl.col(self.sum_columns).cum_sum().over(keys), until.alias(SPAN_END)
-        ).filter(pl.col(PARTIAL_ROWS) > 0)
-        ends = pl.int_ranges(END, SPAN_END, every)
-        windows = spans.with_columns(ends.alias(END)).drop(SPAN_END).explode(END, empty_as_null=False)
+        spans = points.with_columns(pl.col(self.sum_columns).cum_sum().over(keys), until.alias(SPAN_END))
+        windows = self.grid.explode_spans(spans)
         return self.partials.results(self._add_lists(windows, exceptional, low, high).collect())
 
     def _add_lists(

@@ -30,6 +30,7 @@ from millrace.engine.exchange import Block, Body
 from millrace.engine.lateness import SliceJudge
 from millrace.engine.operators import emit, shared_slices
 from millrace.engine.operators.contract import OperatorResult
+from millrace.engine.operators.distinct_windows import DistinctWindows, uses_spans
 from millrace.engine.operators.emit import EmittedPanes, PaneValues, WindowShape
 from millrace.engine.operators.running_sums import RunningSums, SumChanges, uses_running_sums
 from millrace.engine.operators.shared_slices import SharedSlices
@@ -110,6 +111,12 @@ class SlicedWindowsOperator:
         window = self.grid.window
         overlaps = window.size >= shared_slices.MIN_WINDOWS_PER_SLICE * window.every
         return SharedSlices(self.grid, self.shape.partials) if overlaps else None
+
+    @cached_property
+    def distinct(self) -> DistinctWindows | None:
+        """How windows that overlap much are made where distinct values are counted; None: of their slices."""
+        partials = self.shape.partials
+        return DistinctWindows(self.grid, partials) if uses_spans(self.grid, partials) else None
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """A batch: rows are judged, state is updated, the watermark moves, panes fire,
@@ -315,6 +322,8 @@ class SlicedWindowsOperator:
                 slices, low, high, self.shape.partials.keys, self.shape.partials.latest_order_columns
             )
             return self.shape.partials.results(_restrict_to(newest, only))
+        if self.distinct is not None and high is not None:
+            return _restrict_to(self.distinct.windows(slices, low, high), only).collect()
         window = self.grid.window
         first, last = self._bounds(slices, low, high)
         per_slice = min(window.size, max(last - first, window.every)) // window.every

@@ -6,7 +6,7 @@ import polars as pl
 
 from millrace.durations import BEFORE_ALL, END_OF_STREAM
 from millrace.graph import Windowing
-from millrace.values.columns import END, FIRST_OPEN_END, LAST_END, SLICE
+from millrace.values.columns import END, FIRST_OPEN_END, LAST_END, PARTIAL_ROWS, SLICE, SPAN_END
 from millrace.windows import Sliding
 
 
@@ -61,7 +61,7 @@ class Grid:
         """
         if high is None:
             return slices.lazy().with_columns(pl.lit(0, pl.Int64).alias(END)).clear()
-        return self._explode(self._bounds_of(slices, low, high))
+        return self._explode(self.bounds_of(slices, low, high))
 
     def newest(
         self, slices: pl.DataFrame, low: int | None, high: int, keys: list[str], order_columns: list[str]
@@ -73,13 +73,13 @@ class Grid:
         windows see it as the last.
         """
         hidden_from = pl.col(END).cum_min(reverse=True).shift(-1).over(keys)
-        frame = self._bounds_of(slices, low, high).sort(order_columns)
+        frame = self.bounds_of(slices, low, high).sort(order_columns)
         visible = frame.with_columns(pl.min_horizontal(LAST_END, hidden_from - self.window.every)).filter(
             pl.col(END) <= pl.col(LAST_END)
         )
         return self._explode(visible)
 
-    def _bounds_of(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.LazyFrame:
+    def bounds_of(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.LazyFrame:
         """The slices that some window takes which ends in `(low, high]`,
         the first such end as `_end` and the last as `_last`.
         """
@@ -89,6 +89,26 @@ class Grid:
             slices.lazy()
             .with_columns(first.alias(END), last.alias(LAST_END))
             .filter(pl.col(END) <= pl.col(LAST_END))
+        )
+
+    def add_changes(self, changes: pl.DataFrame, keys: list[str]) -> pl.LazyFrame:
+        """A row for each key and window end at which it has rows, with the sums of its changes up to there.
+        A change takes effect at `_end`; all that is added is subtracted again.
+        """
+        sums = pl.exclude(*keys, END)
+        points = changes.lazy().group_by(*keys, END).agg(sums.sum()).sort(END)
+        until = pl.col(END).shift(-1).over(keys)
+        spans = points.with_columns(sums.cum_sum().over(keys), until.alias(SPAN_END))
+        return self.explode_spans(spans)
+
+    def explode_spans(self, spans: pl.LazyFrame) -> pl.LazyFrame:
+        """A row for each window end from `_end` to before `_span_end`, of spans in which there are rows."""
+        ends = pl.int_ranges(END, SPAN_END, self.window.every)
+        return (
+            spans.filter(pl.col(PARTIAL_ROWS) > 0)
+            .with_columns(ends.alias(END))
+            .drop(SPAN_END)
+            .explode(END, empty_as_null=False)
         )
 
     def _explode(self, frame: pl.LazyFrame) -> pl.LazyFrame:
