@@ -150,7 +150,6 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
         ),
         (lambda: positions().map_batches(lambda frame: frame.drop("event_time")), "loses event_time"),
         (lambda: positions().map_batches(lambda frame: frame["cell"]), "must return a polars DataFrame"),  # type: ignore[arg-type, return-value]
-        (lambda: positions().union(counts()), "rows of a topic are not results"),
         (lambda: positions().write(COUNTS), "lacks count"),
         (lambda: counts().with_columns(more=pl.lit(1)).write(COUNTS), "has more besides"),
         (lambda: positions().late(), "late() follows an aggregation"),

@@ -119,13 +119,6 @@ def test_slots_beyond_the_key_groups_are_refused() -> None:
         Plan.of([one_stage()], slots=129)
 
 
-def test_rows_and_panes_in_one_union_are_refused_with_the_remedy() -> None:
-    rows = rides().select("line", "riders")
-    panes = rides().group_by("line").sum("riders").select("line", "riders")
-    with pytest.raises(DefinitionError, match="rows of a topic are not results"):
-        rows.union(panes)
-
-
 def test_one_topic_has_one_type() -> None:
     @dataclass
     class Other:

@@ -45,6 +45,7 @@ _DIFFERENCES = {
     "ttl": "has another ttl",
     "over": "takes panes instead of rows, or the other way round",
     "form": "keeps what it remembers in another form",
+    "beside": "takes rows beside panes, or none any more",
 }
 _OTHER_STEPS = "has other steps (filter, with_columns, select, ...) before it"
 
@@ -59,6 +60,8 @@ def describe(operator: Operator) -> str:
     }
     if operator.node.state_form > 1:
         parts["form"] = operator.node.state_form
+    if operator.takes_rows_beside_panes:
+        parts["beside"] = "rows"
     if operator.node.parallelism is not None:
         parts["parallelism"] = operator.node.parallelism
     return json.dumps(parts, sort_keys=True)

@@ -67,6 +67,11 @@ class Operator:
         """Whether it takes what comes by an edge as rows, rather than as changes."""
         return graph.comes_as_rows(edge, self.node)
 
+    @cached_property
+    def takes_rows_beside_panes(self) -> bool:
+        """Whether it aggregates rows that may be late, and panes that may be refined."""
+        return not self.over_rows and any(self.takes_as_rows(edge) for edge in self.edges if edge.is_judged)
+
     @property
     def waits_for_others(self) -> bool:
         """Whether it reads several things, so that it may have gone on without one that was idle."""
@@ -360,11 +365,6 @@ class Plan:
                     f"{topic.type.__name__}; declare it once"
                 )
         for operator in self.operators:
-            if any(edge.read is not None and not operator.takes_as_rows(edge) for edge in operator.edges):
-                raise DefinitionError(
-                    f"{operator.id} takes rows of a topic and panes of an aggregation in one union; "
-                    "aggregate the rows first"
-                )
             for edge in operator.edges:
                 origin = edge.origin
                 if not isinstance(origin, graph.Operation) or not origin.forwards_rows:

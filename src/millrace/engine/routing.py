@@ -87,6 +87,8 @@ def deliver(
     match operator.node:
         case graph.Deduplication():
             _send_to_deduplication(delivery, frame)
+        case graph.Aggregation(over_rows=False):
+            _send_to_ordered_rows(delivery, frame)
         case graph.Aggregation(windowing=windowing) if windowing.sliced_window is not None:
             _send_to_slices(delivery, grid_of(windowing), frame)
         case graph.Aggregation(windowing=windowing):

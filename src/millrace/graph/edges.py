@@ -44,6 +44,11 @@ class Edge:
         )
 
     @property
+    def is_judged(self) -> bool:
+        """Whether rows come that may be late: those of a topic, or those that an operation refused."""
+        return self.read is not None or self.output == LATE
+
+    @property
     def has_panes(self) -> bool:
         """Whether panes of an aggregation come, which have a window of their own."""
         return isinstance(self.origin, Aggregation) and self.read is None and self.output == "out"
@@ -98,8 +103,10 @@ def takes_rows(node: Operation) -> bool:
 
 
 def comes_as_rows(edge: Edge, node: Operation) -> bool:
-    """The same for what comes to it by one edge."""
-    return edge.is_append_only if node.takes_both else takes_rows(node)
+    """The same for what comes to it by one edge: an aggregation may take rows beside panes."""
+    if node.takes_both:
+        return edge.is_append_only
+    return takes_rows(node) or (edge.is_judged and isinstance(node, Aggregation))
 
 
 def correction_time(node: Node) -> int:

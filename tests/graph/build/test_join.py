@@ -236,16 +236,6 @@ def test_what_cannot_be_joined_is_refused() -> None:
         orders.window(windows.fixed(10), accumulation="discarding").group_by("user").join(
             payments.group_by("payer")
         )
-    with pytest.raises(DefinitionError, match="rows of a topic and panes"):
-        testing.Script(
-            mr.Job(
-                "mixed",
-                write(
-                    windowed.group_by("user").join(windowed.group_by("user").count().group_by("user")),
-                    "analytics.mixed",
-                ),
-            )
-        )
 
 
 @pytest.mark.slow

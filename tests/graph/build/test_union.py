@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import millrace as mr
-from millrace import aggregates, windows
+from millrace import aggregates, panes, windows
 from millrace.errors import DefinitionError
 from millrace.stream import Stream
 from millrace.testing import Script
@@ -76,10 +76,12 @@ def test_types_must_be_equal(how: Any) -> None:
         mr.read(WALKS).union(text, how=how)
 
 
-def test_rows_and_results_are_not_one_stream() -> None:
+@pytest.mark.parametrize("rows_first", [True, False])
+def test_rows_beside_results_are_results_that_are_shown_once(rows_first: bool) -> None:
     counts = mr.read(WALKS).window(windows.fixed("1s")).group_by("who").count()
-    with pytest.raises(DefinitionError, match="rows of a topic are not results; write both to one topic"):
-        mr.read(WALKS).union(counts, how="diagonal")
+    streams = [mr.read(WALKS), counts] if rows_first else [counts, mr.read(WALKS)]
+    both = streams[0].union(streams[1], how="diagonal")
+    assert {*both.columns} == {"who", "cell", "count", "event_time", *panes.COLUMNS}
 
 
 def test_another_way_to_unite_is_refused() -> None:

@@ -60,10 +60,19 @@ class ChainedOperator:
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """A batch: changes are applied, the watermark moves, panes fire, expired state is dropped."""
-        operator_id, horizon = self.operator.id, self.operator.horizon
-        old_watermark: int | None = state.values.get(operator_id)
+        old_watermark: int | None = state.values.get(self.operator.id)
         watermark = upstream_watermark(self.operator, body, old_watermark)
-        net = self._net_rows(blocks)
+        state = state.with_values(self.operator.id, watermark)
+        frames = [self.assign_windows(block.frame) for block in blocks]
+        return self.apply(state, frames, (old_watermark, watermark))
+
+    def apply(
+        self, state: SlotState, frames: list[pl.DataFrame], watermarks: tuple[int | None, int | None]
+    ) -> OperatorResult:
+        """A batch of rows with weights, each in a window; `watermarks` before and after it."""
+        operator_id, horizon = self.operator.id, self.operator.horizon
+        old_watermark, watermark = watermarks
+        net = self.bag.net(pl.concat(frames)) if frames else self.bag.empty
         emitted, changes, counters = self._fire(state, net, old_watermark, watermark)
         state = state.append(operator_id, "rows", net, self.layout)
         state = state.append(operator_id, "panes", counters, self.shape.counter_layout)
@@ -71,14 +80,10 @@ class ChainedOperator:
             state = state.expire(operator_id, "rows", watermark - horizon).expire(
                 operator_id, "panes", watermark - horizon
             )
-        return OperatorResult(state.with_values(operator_id, watermark), watermark, emitted, changes)
+        return OperatorResult(state, watermark, emitted, changes)
 
-    def _net_rows(self, blocks: list[Block]) -> pl.DataFrame:
-        """What the batch's changes come to."""
-        frames = [self._assign_windows(block.frame) for block in blocks]
-        return self.bag.net(pl.concat(frames)) if frames else self.bag.empty
-
-    def _assign_windows(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def assign_windows(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Changes in the windows that they have, or in the one of all time."""
         if self.operator.aggregation.same_window:
             window = pl.col("window_start").alias(START), pl.col("window_end").alias(END)
         else:
@@ -152,6 +157,8 @@ class ChainedOperator:
         """What was and what came of the groups to show: those touched; on time, all, unless they were shown
         with each change.
         """
+        if timing == "early" and self.operator.aggregation.sets_windows:
+            return stored_rows.clear(), net_rows.clear()
         is_unwindowed = self.operator.aggregation.windowing.is_unwindowed
         within = pl.col(END).is_between(low, high, closed="right")
         before, now = stored_rows.filter(within), net_rows.filter(within)

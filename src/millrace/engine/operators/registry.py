@@ -20,6 +20,7 @@ from millrace.engine.operators.over import OverOperator
 from millrace.engine.operators.over_corrections import CorrectedOverOperator
 from millrace.engine.operators.process import ProcessOperator
 from millrace.engine.operators.regular_join import RegularJoinOperator
+from millrace.engine.operators.rows_beside_panes import RowsBesidePanesOperator
 from millrace.engine.operators.sliced_changes import SlicedChangesOperator
 from millrace.engine.operators.sliced_windows import SlicedWindowsOperator
 from millrace.engine.operators.table_join import TableJoinOperator
@@ -34,6 +35,8 @@ from millrace.patterns.cep.contiguous import ContiguousMatcher
 
 def _aggregation(operator: Operator, node: graph.Aggregation) -> StageOperator:
     """By what comes in, and by whether slices suffice for the windows."""
+    if operator.takes_rows_beside_panes:
+        return RowsBesidePanesOperator(operator)
     if not operator.over_rows:
         return (SlicedChangesOperator if node.sets_windows else ChainedOperator)(operator)
     if node.windowing.is_ordered:

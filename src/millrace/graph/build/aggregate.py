@@ -47,7 +47,7 @@ def build_aggregation(
         keys,
         bound,
         windowing,
-        not over_rows and windowing_of_panes(upstream) is windowing,
+        not over_rows and keeps_windows(upstream, windowing),
         over_rows,
         not all(edge.is_append_only for edge in graph.edges(graph.Union((upstream,), upstream.schema))),
     )
@@ -131,20 +131,15 @@ def _check_windowing(source: graph.Node, windowing: graph.Windowing, *, over_row
             "panes with accumulation='discarding' are aggregated again, but what changed in panes that are "
             "taken back is not a sum of parts; use accumulation='accumulating' or 'retracting'"
         )
-    upstream_windowing = windowing_of_panes(source)
-    if upstream_windowing is not windowing and not windowing.is_unwindowed:
+    upstream_windowing, is_kept = windowing_of_panes(source), keeps_windows(source, windowing)
+    if not is_kept and not windowing.is_unwindowed:
         _check_bounded(source, windowing)
-    if (
-        upstream_windowing is not windowing
-        and upstream_windowing is not None
-        and upstream_windowing.time != "end"
-    ):
+    if not is_kept and upstream_windowing is not None and upstream_windowing.time != "end":
         raise DefinitionError(
             f"panes at time={upstream_windowing.time!r} are put into windows anew, but that time changes "
             "when they are refined; use time='end'"
         )
-    is_same = upstream_windowing is windowing or windowing.is_unwindowed
-    if not is_same and windowing.sliced_window is None:
+    if not (is_kept or windowing.is_unwindowed) and windowing.sliced_window is None:
         raise DefinitionError(
             f"panes that may still be refined are put into {windowing.window} by {windowing.trigger}"
             f"{'' if windowing.evict is None else ' with evict='}, which is possible only for rows; say "
@@ -170,11 +165,14 @@ def takes_panes(source: graph.Node, windowing: graph.Windowing | None = None) ->
     """Whether an aggregation takes what comes as panes of another one, rather than as rows.
 
     Panes that may be refined come as a changelog. So do those that are shown once, if they keep their window
-    or are put into fixed or sliding ones: they need not be judged again. What was refused counts as rows.
+    or are put into fixed or sliding ones: they need not be judged again. Rows that may be late must be: those
+    of a topic, and those that were refused. Beside a changelog they come as rows, and it as panes.
     """
     edges = list(graph.edges(graph.Union((source,), source.schema)))
     if not all(edge.is_append_only for edge in edges):
         return True
+    if any(edge.is_judged for edge in edges):
+        return False
     fits_panes = windowing is None or windowing_of_panes(source) is windowing or windowing.sliced_window
     return bool(fits_panes) and any(edge.has_panes for edge in edges)
 
@@ -187,6 +185,12 @@ def windowing_of_panes(source: graph.Node) -> graph.Windowing | None:
         if isinstance(edge.origin, graph.Operation) and edge.read is None and edge.output == "out"
     }
     return upstream.pop() if len(upstream) == 1 else None
+
+
+def keeps_windows(source: graph.Node, windowing: graph.Windowing) -> bool:
+    """Whether all that comes is panes of this very windowing, each of which has its window."""
+    edges = graph.edges(graph.Union((source,), source.schema))
+    return windowing_of_panes(source) is windowing and not any(edge.is_judged for edge in edges)
 
 
 def _check_columns(windowing: graph.Windowing, schema: pl.Schema) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 
 from millrace import graph
@@ -16,6 +18,8 @@ def build_final(source: graph.Node) -> graph.Node:
     edges = list(graph.edges(graph.Union((source,), source.schema)))
     if all(edge.is_append_only for edge in edges):
         return source
+    if any(edge.is_judged for edge in edges):
+        return _final_of_each(source)
     for edge in edges:
         if isinstance(edge.origin, graph.Operation) and not (edge.has_panes or edge.origin.is_bounded):
             raise DefinitionError(
@@ -29,6 +33,15 @@ def build_final(source: graph.Node) -> graph.Node:
         return graph.FinalValues((source,), source.schema, keys)
     source = group_all_rows(source)
     return drop_constant_key(graph.FinalValues((source,), source.schema, (ALL_ROWS,)))
+
+
+def _final_of_each(source: graph.Node) -> graph.Node:
+    """Of rows beside a changelog: the rows as they are, and the final values of the changelog. Steps look at
+    each row by itself, so it makes no difference whether they come before or after.
+    """
+    if not isinstance(source, graph.Union | graph.Stateless):
+        return source
+    return replace(source, inputs=tuple(build_final(node) for node in source.inputs))
 
 
 def _keys_of(edges: list[graph.Edge]) -> list[str]:

@@ -7,9 +7,8 @@ from typing import Literal, TypeAlias, get_args
 
 import polars as pl
 
-from millrace import graph
+from millrace import graph, panes
 from millrace.errors import DefinitionError
-from millrace.topics import SYSTEM_COLUMNS
 from millrace.values.calls import require_choice
 
 UnionHow: TypeAlias = Literal["vertical", "diagonal"]
@@ -19,9 +18,10 @@ UnionHow: TypeAlias = Literal["vertical", "diagonal"]
 def build_union(nodes: Sequence[graph.Node], how: UnionHow) -> graph.Union:
     """The node of a union; the first stream says the order of columns."""
     require_choice("how", how, get_args(UnionHow))
+    if any(_has_panes(node) for node in nodes):
+        nodes = [node if _has_panes(node) else _as_results(node) for node in nodes]
     schema = dict(nodes[0].schema)
     for number, node in enumerate(nodes[1:], start=2):
-        _check_kind(nodes[0], node, number)
         _check_types(schema, node.schema, number)
         if how == "diagonal":
             schema |= {name: dtype for name, dtype in node.schema.items() if name not in schema}
@@ -30,13 +30,26 @@ def build_union(nodes: Sequence[graph.Node], how: UnionHow) -> graph.Union:
     return graph.Union(tuple(_align(node, pl.Schema(schema)) for node in nodes), pl.Schema(schema))
 
 
-def _check_kind(first: graph.Node, other: graph.Node, number: int) -> None:
-    one, two = ([name for name in node.schema if name in SYSTEM_COLUMNS] for node in (first, other))
-    if set(one) != set(two):
-        raise DefinitionError(
-            f"union: the first stream has {', '.join(one)}, and stream {number} {', '.join(two)}: rows of a "
-            "topic are not results; write both to one topic, and read that"
-        )
+def _has_panes(node: graph.Node) -> bool:
+    return "window_end" in node.schema
+
+
+def _as_results(node: graph.Node) -> graph.Stateless:
+    """Rows of a topic beside results: each is a result that is shown once, and has no time of ingestion."""
+
+    def show(frame: pl.DataFrame) -> pl.DataFrame:
+        window = pl.col("event_time").alias("window_start"), (pl.col("event_time") + 1).alias("window_end")
+        return frame.drop("ingestion_time", strict=False).with_columns(*window, *panes.shown_once())
+
+    return graph.Stateless(
+        (node,),
+        graph.derive_schema(show, node.schema, "union"),
+        show,
+        "rows as results",
+        frozenset(),
+        frozenset({"ingestion_time", *panes.COLUMNS}),
+        internal_identity={"kind": "rows_as_results"},
+    )
 
 
 def _check_types(schema: dict[str, pl.DataType], other: pl.Schema, number: int) -> None:

@@ -1,10 +1,11 @@
 """Aggregations over panes, in the model.
 
-Nothing is late here; a pane that a later one replaces is retracted.
+No pane is late here; one that a later one replaces is retracted. Rows may come beside panes, and may be late.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +13,15 @@ from typing import Any
 
 from millrace import graph, panes
 from millrace.errors import DefinitionError
-from millrace.testing.model.operators import ModelOperator, apply_steps, compute_values, read_columns
-from millrace.testing.model.outcome import Change, Key
+from millrace.testing.model.operators import (
+    ModelOperator,
+    ModelRowOperator,
+    apply_steps,
+    compute_values,
+    read_columns,
+)
+from millrace.testing.model.outcome import ArrivedRow, Change, Key, OperatorOutcome
+from millrace.testing.model.source import SourceEvent
 from millrace.testing.model.values import Row, to_canonical
 from millrace.windows import Window
 
@@ -41,16 +49,21 @@ class ModelChainedOperator(ModelOperator):
         self.aggregation = node
         self.chained_windows: dict[tuple[Key, Window], ChainedWindow] = defaultdict(ChainedWindow)
 
-    def step(self) -> None:
-        """Applies this batch's changes, moves the watermark to the least one upstream, and fires panes."""
+    def step(self, rows: Sequence[tuple[Row, Window]] = (), time: float = math.inf) -> None:
+        """Applies this batch's changes, moves the watermark to the least one upstream, and fires panes.
+
+        `rows` come beside the changes, each in a window that takes it; `time` is their watermark.
+        """
         old_contents = {window_id: self.contents(state) for window_id, state in self.chained_windows.items()}
         for change in incoming_changes(self):
             for window in self.windows_of(change.row):
                 self.chained_window(change.row, window).rows.append(change)
+        for row, window in rows:
+            self.chained_window(row, window).rows.append(Change(panes.ADD, row))
         for window_id, state in self.chained_windows.items():
             state.rows = cancel_retractions(state.rows)
             state.has_changed = self.contents(state) != old_contents.get(window_id, Counter())
-        self.fire(min(operator.time for operator in self.upstream))
+        self.fire(min(time, *(operator.time for operator in self.upstream)))
 
     def windows_of(self, row: Row) -> list[Window]:
         """The windows that a pane is counted in: its own one, unless the windowing was set anew."""
@@ -142,6 +155,47 @@ class ModelChainedOperator(ModelOperator):
         )
 
 
+class ModelRowsBesidePanes(ModelRowOperator):
+    """An aggregation over panes and rows of topics."""
+
+    def __init__(
+        self,
+        node: graph.Aggregation,
+        name: str,
+        partitions: Mapping[str, int],
+        preceding: Mapping[graph.Operation, ModelOperator],
+    ) -> None:
+        """`partitions`: how many each topic has; `preceding`: the operators before this one, by node."""
+        self.chained = ModelChainedOperator(node, name, preceding)
+        super().__init__(node, name, RowsOfChained(self.chained), partitions, preceding)
+
+    def step(self, batch: Sequence[SourceEvent], now: int, end: bool) -> None:
+        """Time is that of the panes, or of the rows where those are behind."""
+        super().step(batch, now, end)
+        self.time = self.chained.time
+
+
+class RowsOfChained:
+    """The rows that come beside panes: judged, then added to the windows that take them."""
+
+    def __init__(self, chained: ModelChainedOperator) -> None:
+        self.chained = chained
+
+    def step(self, arrivals: Sequence[ArrivedRow], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
+        """Adds the rows of a batch, with its changes."""
+        lateness, taken = self.chained.node.lateness, []
+        for arrival in arrivals:
+            own = self.chained.windows_of(arrival.row)
+            open_windows = [
+                window for window in own if not arrival.is_future and arrival.watermark < window[1] + lateness
+            ]
+            taken += [(arrival.row, window) for window in open_windows]
+            if len(open_windows) < len(own):
+                outcome.refuse(arrival, missed=len(own) - len(open_windows))
+        self.chained.outcome = outcome
+        self.chained.step(taken, time)
+
+
 def incoming_changes(operator: ModelOperator) -> Iterator[Change]:
     """The changes that upstream operators emitted in this batch, after the stateless steps."""
     for edge in operator.edges:
@@ -155,12 +209,15 @@ def incoming_changes(operator: ModelOperator) -> Iterator[Change]:
 
 def cancel_retractions(rows: Sequence[Change]) -> list[Change]:
     """The rows that still hold: each retraction removes one equal row."""
+    how_it_came = set(panes.HISTORY_COLUMNS)
     retracted = Counter(
-        to_canonical(change.row, set(change.row) - {"op"}) for change in rows if change.op == panes.RETRACT
+        to_canonical(change.row, set(change.row) - how_it_came)
+        for change in rows
+        if change.op == panes.RETRACT
     )
     kept = []
     for change in rows:
-        row = to_canonical(change.row, set(change.row) - {"op"})
+        row = to_canonical(change.row, set(change.row) - how_it_came)
         if change.op == panes.RETRACT:
             continue
         if retracted[row]:

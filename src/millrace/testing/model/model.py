@@ -28,7 +28,7 @@ from millrace.graph.build.join import IntervalJoin, TableJoin
 from millrace.graph.build.over import Over
 from millrace.graph.build.regular_join import RegularJoin
 from millrace.stream import Job
-from millrace.testing.model.chained import ModelChainedOperator
+from millrace.testing.model.chained import ModelChainedOperator, ModelRowsBesidePanes
 from millrace.testing.model.deduplicate import ModelDeduplicate
 from millrace.testing.model.final import ModelFinal
 from millrace.testing.model.interval_join import ModelIntervalJoin
@@ -71,6 +71,11 @@ def model_of(node: graph.Operation) -> RowModel:
     return MODELS[type(node)](node, values)
 
 
+def takes_rows_beside_panes(node: graph.Aggregation) -> bool:
+    """Whether rows that may be late come in, besides panes."""
+    return not node.over_rows and any(graph.comes_as_rows(edge, node) for edge in graph.edges(node))
+
+
 class JobModel:
     """One job by itself."""
 
@@ -81,6 +86,8 @@ class JobModel:
         for node, name in job.operator_ids.items():
             if isinstance(node, graph.FinalValues):
                 self.operators[node] = ModelFinal(node, name, self.operators)
+            elif isinstance(node, graph.Aggregation) and takes_rows_beside_panes(node):
+                self.operators[node] = ModelRowsBesidePanes(node, name, partitions, self.operators)
             elif isinstance(node, graph.Aggregation) and not node.over_rows:
                 self.operators[node] = ModelChainedOperator(node, name, self.operators)
             else:

@@ -69,7 +69,7 @@ class ModelOperator:
         """The rows that it refused, without those that are broadcast, in the columns that `late()` has."""
         for arrival in self.outcome.refused:
             if self.edges[arrival.row_order[2]].input_index == 0:
-                yield arrival._replace(row={column: arrival.row[column] for column in edge.schema})
+                yield arrival._replace(row={column: arrival.row.get(column) for column in edge.schema})
 
 
 class UpstreamChannel:

@@ -211,7 +211,7 @@ class ModelWindows:
             int(time) if time > -math.inf else window_start(window, open_window),
             time >= window[1],
             [
-                {name: change.row[name] for name in self.node.row_schema}
+                {name: change.row.get(name) for name in self.node.row_schema}
                 for change in sorted(
                     open_window.arrived, key=lambda change: (change.row["event_time"], change.row_order)
                 )
