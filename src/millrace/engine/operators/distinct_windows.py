@@ -1,9 +1,10 @@
 """Distinct values in windows that overlap much, by where each value comes and goes.
 
-A window's distinct values are not the sum of those of its slices, since a value may be in several. But a value of
-a key that is in several slices is in one span of windows, or in a few: from the first window that takes one
-of these slices to the last, as long as the next slice with it comes before the last one is gone. It is added
-where such a span begins and taken back behind its end, and what is computed of the values is a running sum.
+A window's distinct values are not the sum of those of its slices, since a value may be in several. But a
+value of a key that is in several slices is in one span of windows, or in a few: from the first window that
+takes one of these slices to the last, as long as the next slice with it comes before the last one is gone. It
+is added where such a span begins and subtracted behind its end. So what is computed of distinct values is a
+running sum.
 
 Example, windows of 4 s every 1 s, the value A at 0 s, 2 s and 9 s, B at 2 s:
 
