@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -32,23 +33,28 @@ def assert_shown(shown: list[str], printed: list[str]) -> None:
 
 @pytest.mark.slow
 def test_every_step_does_what_the_page_says(tmp_path: Path) -> None:
-    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    follow_page(tmp_path, Path(sys.executable).parent, os.environ)
+
+
+def follow_page(folder: Path, programs: Path, environment: Mapping[str, str]) -> None:
+    """Writes the files of the page, types its commands, and compares what is printed."""
+    tools = f"{programs}{os.pathsep}{environment['PATH']}"
     printed, shown, ran = "", 0, 0
     for step in STEP.finditer(PAGE):
         file, kind, text = step["file"], step["kind"], step["text"]
         if file:
-            (tmp_path / file).parent.mkdir(exist_ok=True)
-            (tmp_path / file).write_text(text)
+            (folder / file).parent.mkdir(exist_ok=True)
+            (folder / file).write_text(text)
         elif kind == "sh":
             printed = ""
             for command in text.splitlines():
-                if command == "pip install ~/millrace":
-                    continue  # it is, in the environment of this test
+                if command == "pip install ~/millrace pytest":
+                    continue  # they are, in the environment of this test
                 done = subprocess.run(
                     command,
                     shell=True,
-                    cwd=tmp_path,
-                    env={**os.environ, "PATH": tools},
+                    cwd=folder,
+                    env={**environment, "PATH": tools},
                     capture_output=True,
                     text=True,
                     timeout=300,

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from devtools.demo.running import QUICK, demo
+from test_tutorial import follow_page
 
 ROOT = Path(__file__).parents[3]
 UV = shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
@@ -101,6 +102,12 @@ def test_the_wheel_alone_shows_the_map_on_spark(
         running.until_map()
         assert running.cells()
         assert running.ends() == 130
+
+
+@pytest.mark.wheel
+def test_a_new_user_follows_the_tutorial_with_the_wheel_alone(environment: Path, tmp_path: Path) -> None:
+    run(UV, "pip", "install", "--quiet", "--python", str(environment), "pytest", cwd=tmp_path)
+    follow_page(tmp_path, environment.parent, plain())
 
 
 @pytest.mark.wheel
