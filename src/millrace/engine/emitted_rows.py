@@ -22,6 +22,7 @@ import polars as pl
 
 from millrace import graph, panes
 from millrace.durations import END_OF_STREAM
+from millrace.graph.build.regular_join import RegularJoin
 from millrace.values import key_hash
 from millrace.values.columns import (
     CLOCK,
@@ -51,8 +52,22 @@ _ORIGIN = {
 """What rows of topics bring along, and results do not have."""
 
 
-def to_rows(results: pl.DataFrame, node: graph.Operation, edge_index: int) -> pl.DataFrame:
-    """Results of an operation, as rows that come by an edge."""
+def asks_for_order(node: graph.Operation) -> bool:
+    """Whether it matters to an operation which of two rows of equal time comes first."""
+    if isinstance(node, graph.Aggregation) and node.windowing.sliced_window is not None:
+        return any(aggregate.ordered for aggregate in node.aggregates.values())
+    return not isinstance(node, RegularJoin)
+
+
+def to_rows(
+    results: pl.DataFrame, node: graph.Operation, edge_index: int, *, ordered: bool = True
+) -> pl.DataFrame:
+    """Results of an operation, as rows that come by an edge; with an order among those of equal time only
+    where somebody asks for it, as a hash of all values costs more than some operators.
+    """
+    if not ordered:
+        no_order = pl.lit(0, pl.Int64)
+        return results.with_columns(_source(no_order, edge_index), no_order.alias(OFFSET), **_ORIGIN)
     place = (
         pl.int_range(pl.len(), dtype=pl.Int64).over(*node.keys, "event_time")
         if node.emits_in_order

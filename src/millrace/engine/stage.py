@@ -8,7 +8,7 @@ import polars as pl
 
 from millrace import graph, lookups
 from millrace.engine import state as states
-from millrace.engine.emitted_rows import refused_to_rows, select_columns, to_rows
+from millrace.engine.emitted_rows import asks_for_order, refused_to_rows, select_columns, to_rows
 from millrace.engine.exchange import Block, Body, Packet, merge_bodies
 from millrace.engine.isolation import (
     NO_DEAD_LETTERS,
@@ -276,7 +276,8 @@ def _send_output(
             )
             continue
         if next_route.operator.takes_as_rows(next_route.edge):
-            rows = to_rows(changes, operator.node, next_route.edge_index)
+            ordered = asks_for_order(next_route.operator.node)
+            rows = to_rows(changes, operator.node, next_route.edge_index, ordered=ordered)
             deliver(next_route, None, rows, (), outgoing)
             continue
         frame = _select_needed(next_route.operator, next_route.edge.apply(changes))
