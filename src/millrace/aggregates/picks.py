@@ -43,7 +43,9 @@ class Min(Reduction):
         return [_accumulate(pl.col(f"{name}.v"), dtype, pl.Expr.cum_min)]
 
     def superseded(self, name: str, dtype: pl.DataType) -> pl.Expr | None:
-        """Whether a later value is as good; NaN is none."""
+        """Whether a later value is as good; NaN is none. Polars has no such form for nested values."""
+        if dtype.is_nested():
+            return None
         value = _comparable(pl.col(f"{name}.v"), dtype)
         number = value.fill_nan(None) if dtype.is_float() else value
         best = self._best_from(number).backward_fill().shift(-1)

@@ -1,11 +1,15 @@
 """What windows share is totalled once: it gives each window what its slices one by one would."""
 
+import math
 from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
 from unittest.mock import patch
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
@@ -105,6 +109,47 @@ def test_of_a_long_window_no_more_than_a_few_totals_are_read() -> None:
     table = table_of(slices, shared.grid)
     for high in (4_100, 5_000, 8_000):
         assert sum(part.height for part in shared.read(table, high - 2, high)) <= 3 * shared_slices.BLOCK + 2
+
+
+TYPES: list[tuple[pl.DataType, list[Any]]] = [
+    (pl.Boolean(), [False, True]),
+    (pl.String(), ["", "ä"]),
+    (pl.Date(), [date(1969, 1, 1), date(2026, 1, 1)]),
+    (pl.Duration("ms"), [timedelta(-1), timedelta(2)]),
+    (pl.Decimal(9, 2), [Decimal("-1.25"), Decimal(3)]),
+    (pl.Enum(["b", "a"]), ["b", "a"]),
+    (pl.Categorical(), ["b", "a"]),
+    (pl.UInt8(), [0, 255]),
+    (pl.Float64(), [-0.5, math.inf, math.nan]),
+    (pl.Binary(), [b"", b"\xff"]),
+]
+
+
+@pytest.mark.parametrize(("dtype", "values"), TYPES, ids=str)
+@given(data=st.data())
+@settings(max_examples=20)
+def test_of_any_type_the_slices_after_each_give_the_same_without_those_they_replace(
+    dtype: pl.DataType, values: list[Any], data: st.DataObject
+) -> None:
+    drawn = data.draw(st.lists(st.sampled_from([None, *values]), min_size=1, max_size=8))
+    rows = pl.DataFrame({"_slice": range(len(drawn)), "v": pl.Series(drawn, dtype=dtype)})
+    for aggregate in (aggregates.min("v"), aggregates.max("v")):
+        partials = rows.group_by("_slice", maintain_order=True).agg(*aggregate.partials("a", dtype))
+        superseded = aggregate.superseded("a", dtype)
+        assert superseded is not None
+        needed = partials.filter(~superseded)
+        for first in range(len(drawn)):
+            merged = [
+                some.filter(pl.col("_slice") >= first).select(*aggregate.merge("a", dtype))["a.v"].to_list()
+                for some in (partials, needed)
+            ]
+            assert repr(merged[0]) == repr(merged[1])
+
+
+@pytest.mark.parametrize("kind", [aggregates.min, aggregates.max])
+def test_slices_of_values_that_polars_cannot_accumulate_are_all_kept(kind: Any) -> None:
+    assert kind("v").superseded("a", pl.List(pl.Int64)) is None
+    assert kind("v").superseded("a", pl.Struct({"x": pl.Int64})) is None
 
 
 def test_windows_that_overlap_little_are_read_as_they_are() -> None:
