@@ -175,6 +175,7 @@ def test_a_library_without_a_function_is_not_called_directly(
     caplog.set_level(logging.INFO)
     assert librdkafka.find() is not None
     librdkafka.find.cache_clear()
+    librdkafka.note_objects.cache_clear()
     monkeypatch.setitem(librdkafka._FUNCTIONS, "rd_kafka_of_tomorrow", (None, []))
     assert librdkafka.find() is None
     assert "an object for each record, which takes twice the CPU" in caplog.text

@@ -18,6 +18,7 @@ from millrace.devtools.brokers import Cluster
 from millrace.errors import OffsetGone, TopicMissing
 from millrace.log import OutgoingRecords, Records, open_log
 from millrace.log.contract import Headers
+from millrace.log.kafka import librdkafka
 from millrace.log.kafka.consumers import ColumnConsumer, Event, ObjectConsumer
 from millrace.log.kafka.log import KafkaLog
 
@@ -209,6 +210,7 @@ def test_a_setting_that_librdkafka_refuses_is_left_to_confluent_kafka(
     caplog.set_level(logging.INFO)
     log.ensure_raw("t")
     log.append("t", texts("a"))
+    librdkafka.note_objects.cache_clear()
     merge = log._clients._merge_settings
     monkeypatch.setattr(log._clients, "_merge_settings", lambda *parts: {**merge(*parts), "on_commit": print})
     assert len(log.read("t", 0, 0, 1)) == 1

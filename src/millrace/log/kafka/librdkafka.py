@@ -91,6 +91,7 @@ def find() -> Library | None:
     return None
 
 
+@lru_cache(maxsize=16)
 def note_objects(reason: str) -> None:
-    """Logs that Kafka is read more slowly than it could be, and why."""
+    """Logs that Kafka is read more slowly than it could be, and why; once for each reason."""
     _log.info("reading Kafka an object for each record, which takes twice the CPU: %s", reason)
