@@ -104,3 +104,21 @@ def test_what_is_available_follows_what_a_range_left(
         found += records.offsets.tolist()
         assert found == [offset for offset in offsets if offset < position]
     assert found == offsets
+
+
+@examples(300)
+@given(
+    offsets=st.sets(st.integers(0, 60), min_size=1).map(sorted),
+    ranges=st.lists(st.tuples(st.integers(0, 61), st.integers(0, 61)), min_size=1, max_size=8),
+    pieces=st.lists(st.integers(1, 30), max_size=8),
+    end_alone=st.booleans(),
+)
+def test_ranges_may_skip_repeat_and_go_back(
+    offsets: list[int], ranges: list[tuple[int, int]], pieces: list[int], end_alone: bool
+) -> None:
+    end = offsets[-1] + 1
+    partition = reader(FakeConsumer(offsets, end, pieces, end_alone))
+    for one, other in ranges:
+        start, stop = min(one, other, end), min(max(one, other), end)
+        part = partition.read(start, stop, lambda: end)
+        assert part.offsets.tolist() == [offset for offset in offsets if start <= offset < stop]
