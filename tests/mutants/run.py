@@ -44,7 +44,7 @@ PATTERNS: tuple[tuple[str, ...], ...] = (
         "-k",
         "test_our_transcripts_hold and engine and (patterns or rows)",
     ),
-    ("tests/patterns", "tests/engine/operators/test_match.py"),
+    ("tests/patterns", "tests/engine/operators/test_match.py", "tests/engine/operators/test_quiet_rows.py"),
 )
 KEYED: tuple[tuple[str, ...], ...] = (
     (

@@ -72,7 +72,11 @@ class KeyedTable:
 
     def read(self, state: SlotState, keys: pl.DataFrame) -> pl.DataFrame:
         """What is kept of some keys, each of which is in `keys` once."""
-        return self._select([chunk.frame for chunk in self._chunks(state)], keys, None)
+        return self.without_deleted(self.read_versions(state, keys), None)
+
+    def read_versions(self, state: SlotState, keys: pl.DataFrame) -> pl.DataFrame:
+        """The newest versions of some keys, also of those that were deleted."""
+        return self._select([chunk.rows_near(keys) for chunk in self._chunks(state)], keys)
 
     def read_due(
         self, state: SlotState, keys: pl.DataFrame, since: int, until: int, where: pl.Expr | None = None
@@ -80,15 +84,21 @@ class KeyedTable:
         """What is kept of some keys, and of those that are due up to `until`;
         without what had expired by `since`.
         """
+        return self.without_deleted(self.read_due_versions(state, keys, since, until, where), since)
+
+    def read_due_versions(
+        self, state: SlotState, keys: pl.DataFrame, since: int, until: int, where: pl.Expr | None = None
+    ) -> pl.DataFrame:
+        """As `read_due`, also of keys that were deleted."""
         assert self.due is not None
         chunks = [chunk for chunk in self._chunks(state) if chunk.max_end > since]
-        frames = [chunk.frame if where is None else chunk.frame.filter(where) for chunk in chunks]
+        is_due = pl.col(self.due) <= until if where is None else (pl.col(self.due) <= until) & where
         due_keys = [
-            frame.filter(pl.col(self.due) <= until).select(keys.columns)
-            for frame, chunk in zip(frames, chunks, strict=True)
-            if chunk.min_end <= until
+            chunk.frame.filter(is_due).select(keys.columns) for chunk in chunks if chunk.min_end <= until
         ]
-        return self._select(frames, pl.concat([keys, *due_keys]).unique(), since)
+        all_keys = pl.concat([keys, *due_keys]).unique()
+        frames = [chunk.rows_near(all_keys) for chunk in chunks]
+        return self._select(frames if where is None else [frame.filter(where) for frame in frames], all_keys)
 
     def read_all(self, state: SlotState) -> pl.DataFrame:
         """What is kept of all keys."""
@@ -112,13 +122,15 @@ class KeyedTable:
     def _chunks(self, state: SlotState) -> Sequence[Chunk]:
         return state.table(self.operator_id, self.name).chunks
 
-    def _select(self, frames: Sequence[pl.DataFrame], keys: pl.DataFrame, since: int | None) -> pl.DataFrame:
+    def _select(self, frames: Sequence[pl.DataFrame], keys: pl.DataFrame) -> pl.DataFrame:
         order: Literal["left", "none"] = "left" if self.has_lists else "none"
-        found = [
-            frame.join(keys, on=keys.columns, how="semi", nulls_equal=True, maintain_order=order)
-            for frame in frames
-        ]
-        newest = self.newest(self._concat(found))
+        found = self._concat(frames)
+        if frames:
+            found = found.join(keys, on=keys.columns, how="semi", nulls_equal=True, maintain_order=order)
+        return self.newest(found)
+
+    def without_deleted(self, newest: pl.DataFrame, since: int | None) -> pl.DataFrame:
+        """Without keys that were deleted, and without what had expired by `since`."""
         if self.value is None:
             return newest
         is_kept = pl.col(self.value).is_not_null()

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import polars as pl
 
 from millrace.engine import exchange
+from millrace.engine.key_index import KeyIndex
 from millrace.errors import StateUnreadable
 
 MERGE_FACTOR = 8
@@ -26,6 +27,15 @@ MERGE_FACTOR = 8
 
 CACHE_BYTES = 256 << 20
 """How much decoded state a process keeps at hand."""
+
+INDEX_BYTES = 64 << 20
+"""How much of indexes of keys a process keeps at hand."""
+
+MIN_INDEXED_ROWS = 10_000
+"""How many rows a chunk has whose keys are indexed."""
+
+MIN_ROWS_PER_KEY = 16
+"""How many times more rows than keys there are where an index is quicker than to look at all rows."""
 
 VERSION = 1
 LoadChunk = Callable[[int], bytes]
@@ -66,11 +76,13 @@ class SizedCache(Generic[K, V]):
 
 
 _frame_cache: SizedCache[str, pl.DataFrame] = SizedCache(CACHE_BYTES)
+_index_cache: SizedCache[tuple[str, ...], KeyIndex] = SizedCache(INDEX_BYTES)
 
 
 def clear_cache() -> None:
     """Drops what is at hand, so that it must be fetched again."""
     _frame_cache.clear()
+    _index_cache.clear()
 
 
 def add_checksum(body: bytes) -> bytes:
@@ -119,6 +131,18 @@ class Chunk:
             frame = self._decode(self.read_bytes())
             _frame_cache.put(self.digest, frame, frame.estimated_size())
         return frame
+
+    def rows_near(self, keys: pl.DataFrame) -> pl.DataFrame:
+        """The rows of some keys, and perhaps others: all, unless they are very many more than the keys."""
+        frame = self.frame
+        if self.rows < max(MIN_INDEXED_ROWS, MIN_ROWS_PER_KEY * keys.height) or not keys.width:
+            return frame
+        name = (self.digest, *keys.columns)
+        index = _index_cache.get(name)
+        if index is None:
+            index = KeyIndex.of(frame, keys.columns)
+            _index_cache.put(name, index, index.size)
+        return frame[index.find(keys)]
 
     def read_bytes(self) -> bytes:
         """The bytes of the chunk; `StateUnreadable` where they are not those that were stored."""

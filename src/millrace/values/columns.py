@@ -198,6 +198,8 @@ NEXT_TRIGGER_STATE = "_after"
 
 STATE_VERSION = "_seq"
 """Number of the batch that wrote a version."""
+COVERED_VERSION = "_covered"
+"""Number of the batch up to which the state of a key covers its rows."""
 EXPIRES_AT = "_until"
 """The watermark at which nothing is left of a version."""
 ENDS_AT = "_ends"

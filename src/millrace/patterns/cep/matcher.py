@@ -225,6 +225,17 @@ class Matcher:
             self._starts_by_mask[mask] = any(predicate.may_hold(mask) for predicate in predicates)
         return self._starts_by_mask[mask]
 
+    def is_quiet(self, mask: int) -> bool:
+        """Whether a row with this mask can only begin matches: every partial match ignores it, and no match
+        ends with it.
+        """
+        starts = [
+            state.to
+            for state in reachable_states(self.runner.nfa.start)
+            if state.take is not None and state.to is not None and state.take.may_hold(mask)
+        ]
+        return self._is_ignored(mask) and not any(state.final or state.may_end for state in starts)
+
     def _is_ignored(self, mask: int) -> bool:
         """Whether every partial match ignores a row with this mask."""
         if mask not in self._ignored_by_mask:
