@@ -248,9 +248,10 @@ class Stream(AggregationMethods):
 
     def join_scalar(self, other: Stream, *, suffix: str = RIGHT_SUFFIX) -> Stream:
         """Every row beside the one value that an aggregation without a window and without a key has, such as
-        `payments.count()`; null while there is none. Rows are taken back and shown anew when it changes.
+        `payments.count()`; null while there is none. Rows are taken back and shown anew when it changes, but
+        not those that `filter` and `select` behind it make equal.
 
-        All rows are kept for ever, in one slot, and each change of the value shows all of them again, so
+        All rows are kept for ever, in one slot, and each change of the value computes all of them again, so
         aggregate or filter the rows first.
         """
         require_type("join_scalar", other, Stream, "a stream of one value, such as payments.count()")

@@ -266,12 +266,14 @@ def _send_output(
             continue
         if next_route.operator is None:
             rows = next_route.edge.apply(shown)
+            if next_route.edge.may_cancel:
+                rows = rows.with_columns(pl.lit(0, pl.Int64).alias(PAIR))
             _append_block(
                 own,
                 next_route,
                 "panes",
                 net_changes(rows)
-                if next_route.edge.makes_pane_rows
+                if next_route.edge.makes_pane_rows or next_route.edge.may_cancel
                 else drop_replaced_retractions(rows, operator.node.accumulation),
             )
             continue

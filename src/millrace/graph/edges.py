@@ -58,6 +58,12 @@ class Edge:
         """Whether a pane becomes rows, which are added and withdrawn one by one."""
         return any(isinstance(step, PaneRows) for step in self.steps)
 
+    @property
+    def may_cancel(self) -> bool:
+        """Whether rows come one by one, added and taken back, and the steps may have made some equal."""
+        is_row_level = isinstance(self.origin, Operation) and self.origin.gives_single_rows
+        return is_row_level and self.output == "out" and bool(self.steps)
+
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The stateless steps, one after the other."""
         for step in self.steps:

@@ -246,6 +246,11 @@ class Operation(Node):
         return True
 
     @property
+    def gives_single_rows(self) -> bool:
+        """Whether its changelog adds and takes back rows, which are no values of a key or window."""
+        return False
+
+    @property
     def output_delay(self) -> int:
         """How far behind the watermark the event time of a result may be: what follows must wait as long."""
         return 0

@@ -215,6 +215,23 @@ def test_rows_beside_one_value_are_shown_anew_when_it_changes(on: testing.On) ->
     assert shop.see(order(3, None, "pen")) == [("+", None, "pen", 5)]
 
 
+@ON
+def test_rows_that_a_step_makes_equal_are_not_shown_again(on: testing.On) -> None:
+    quick = watermarks.bounded(0)
+    total = mr.read(PAYMENTS, watermark=quick).sum("amount")
+    beside = mr.read(ORDERS, watermark=quick).join_scalar(total)
+    enough = beside.filter(pl.col("amount") > 3).select("user", "item")
+    script = testing.Script(mr.Job("enough", write(enough, "analytics.enough")), on=on)
+    script.events(order(1, "ann", "book"), topic=ORDERS)
+    assert not script.panes()
+    script.events(pay(2, "bob", 5), topic=PAYMENTS)
+    assert [(row["op"], row["item"]) for row in script.panes()] == [("+", "book")]
+    script.events(pay(3, "bob", 5), topic=PAYMENTS)
+    assert not script.panes()
+    script.events(pay(4, "bob", -9), topic=PAYMENTS)
+    assert [(row["op"], row["item"]) for row in script.panes()] == [("-", "book")]
+
+
 def some_events(dice: random.Random, topic: mr.Topic, first: int, now: int, most: int) -> list[SourceEvent]:
     """Rows that are mostly in order, some of them equal, some without a key."""
     events = []

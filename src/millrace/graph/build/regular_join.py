@@ -64,6 +64,11 @@ class RegularJoin(RowJoin):
         return self.correction_time + (self.ttl or 0)
 
     @property
+    def gives_single_rows(self) -> bool:
+        """Pairs, and rows without a partner."""
+        return True
+
+    @property
     def accumulation(self) -> panes.Accumulation:
         """Single rows are added and taken back."""
         return "retracting"

@@ -136,6 +136,8 @@ class JobModel:
                 for result in apply_steps(edge, row)
             ]
         records = [(pane_id, result) for pane_id, row in outcome.records for result in apply_steps(edge, row)]
+        if edge.may_cancel:
+            return list(net_changes([(None, row) for _, row in records]))
         if edge.makes_pane_rows:
             return list(net_changes(records))
         if origin.accumulation != "accumulating":
