@@ -247,7 +247,7 @@ class Operation(Node):
 
     @property
     def gives_single_rows(self) -> bool:
-        """Whether its changelog adds and takes back rows, which are no values of a key or window."""
+        """Whether its changelog adds and takes back rows, rather than values of a key or window."""
         return False
 
     @property

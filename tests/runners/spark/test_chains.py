@@ -19,6 +19,16 @@ pytestmark = pytest.mark.spark
 
 UNIT = 1_000
 SECONDS = [*ROWS, *CHANGELOGS]
+SELECTIVE = {
+    "near_itself",
+    "matched",
+    "matched_past_last",
+    "recognized",
+    "in_threes",
+    "late_for_sessions",
+    "late_for_join",
+}
+"""Those that give few results, or none after some of the others."""
 
 
 def some_batches(jobs: Given, seed: int) -> list[Batch]:
@@ -46,8 +56,8 @@ def some_batches(jobs: Given, seed: int) -> list[Batch]:
     return [*made, Batch((), now, end=True)]
 
 
-def hold_on_spark(chains: dict[str, Stream], seed: int) -> None:
-    """Chains as one query on Spark, held to the engine batch by batch."""
+def hold_on_spark(chains: dict[str, Stream], seed: int, *, at_least: int = 10) -> None:
+    """Chains as one query on Spark, held to the engine batch by batch; `at_least`: results of a chain."""
     jobs = given_chains(UNIT, chains, 2)
     spark = SparkScript(jobs.jobs, jobs.partitions)
     engine = OnEngine(jobs.jobs, jobs.partitions, slots=4)
@@ -62,7 +72,7 @@ def hold_on_spark(chains: dict[str, Stream], seed: int) -> None:
         assert not differences(refused(on_spark), refused(expected))
         written += sum(map(len, expected.written.values()))
     spark.close()
-    assert written > 10 * len(chains)
+    assert written > at_least * len(chains)
 
 
 def test_every_operator_follows_some_other_on_spark() -> None:
@@ -78,4 +88,4 @@ def test_every_operator_follows_some_other_on_spark() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("second", SECONDS)
 def test_every_operator_may_follow_every_other_on_spark(second: str) -> None:
-    hold_on_spark(pairs(UNIT, second), SECONDS.index(second))
+    hold_on_spark(pairs(UNIT, second), SECONDS.index(second), at_least=0 if second in SELECTIVE else 10)
