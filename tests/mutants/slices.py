@@ -180,7 +180,6 @@ SLICES = [
     Mutant("engine/operators/chained.py", 'expire(operator_id, "rows", watermark - horizon)', 'expire(operator_id, "rows", watermark)', "rows of later aggregations are forgotten when their window is complete"),
     Mutant("engine/operators/sliced_changes.py", 'expire(operator_id, "slices", watermark - horizon)', 'expire(operator_id, "slices", watermark)', "slices of changes are forgotten when their window is complete"),
     Mutant("engine/operators/sliced_changes.py", "[of_keys, net]", "[of_keys]", "a correction of a window that has ended is not shown"),
-    Mutant("engine/operators/distinct_spans.py", "self.grid.first_end(next_slice) - every,", "", "a value in two slices of a window counts twice"),
     Mutant("engine/operators/row_bag.py", 'ordered = ["event_time"] if self.partials.is_ordered else []', "ordered: list[str] = []", "which value is the latest is forgotten"),
     # state
     Mutant("engine/operators/sliced_windows.py", 'state.expire(operator_id, "slices", after.low_watermark - lateness - extra_time)', 'state.expire(operator_id, "slices", after.low_watermark - extra_time)', "slices are forgotten though late rows may come"),

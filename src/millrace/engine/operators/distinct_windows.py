@@ -34,12 +34,12 @@ MIN_WINDOWS_PER_SLICE = 128
 """How many windows a slice must be in; up to there, lists of values are short enough to be merged."""
 
 
-def uses_spans(grid: Grid, partials: Partials) -> bool:
+def uses_spans(grid: Grid, partials: Partials, min_windows: int | None = None) -> bool:
     """Whether windows are made of where distinct values come and go: what is computed of them must be sums of
-    whole numbers, and so must all else.
+    whole numbers, and so must all else; and a slice must be in at least so many windows.
     """
     aggregates = partials.node.aggregates.values()
-    overlaps = grid.window.size >= MIN_WINDOWS_PER_SLICE * grid.window.every
+    overlaps = grid.window.size >= (min_windows or MIN_WINDOWS_PER_SLICE) * grid.window.every
     has_values = any(isinstance(one, Distinct) for one in aggregates)
     if not (overlaps and has_values) or partials.node.evict is not None:
         return False

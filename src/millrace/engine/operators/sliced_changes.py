@@ -24,7 +24,7 @@ from millrace.engine.changelog import upstream_watermark, weight_of_change
 from millrace.engine.exchange import Block, Body
 from millrace.engine.operators import emit
 from millrace.engine.operators.contract import OperatorResult
-from millrace.engine.operators.distinct_spans import DistinctSpans, counts_distinct_only
+from millrace.engine.operators.distinct_windows import DistinctWindows, uses_spans
 from millrace.engine.operators.emit import EmittedPanes, PaneValues, WindowShape
 from millrace.engine.operators.row_bag import RowBag
 from millrace.engine.operators.running_sums import RunningSums, uses_running_sums
@@ -144,10 +144,12 @@ class SlicedChangesOperator:
         return emit.number_panes(PaneValues(self.operator, now, before, "late"), counters, watermark)
 
     @cached_property
-    def _spans(self) -> DistinctSpans | None:
-        """How distinct values are counted, if nothing else is."""
+    def _distinct(self) -> DistinctWindows | None:
+        """How distinct values are counted, if nothing else but sums is asked for."""
         partials = self.shape.partials
-        return DistinctSpans(self.grid, partials) if counts_distinct_only(partials) else None
+        return (
+            DistinctWindows(self.grid, partials) if uses_spans(self.grid, partials, min_windows=2) else None
+        )
 
     @cached_property
     def _running(self) -> RunningSums | None:
@@ -161,9 +163,9 @@ class SlicedChangesOperator:
 
     def _values(self, kept: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
         """The aggregates of each key and window that ends in `(low, high]` and has rows."""
-        if self._spans is not None:
-            return self._spans.results(self.bag.merge(kept), low, high)
         slices = self.bag.condense(kept).with_columns(self._first_end)
+        if self._distinct is not None:
+            return self._distinct.windows(slices, low, high).collect()
         if self._running is not None:
             return self._running.late_windows(slices, low, high)
         return self.shape.partials.merge_to_results(self.grid.expand(slices, low, high))
