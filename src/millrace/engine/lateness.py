@@ -44,7 +44,7 @@ from typing import Any
 import polars as pl
 
 from millrace.durations import BEFORE_ALL
-from millrace.engine.arrivals import BatchProgress, learned_watermarks
+from millrace.engine.arrivals import BatchProgress, by_partition, learned_watermarks
 from millrace.engine.exchange import Block
 from millrace.engine.operators.assign import assign_windows
 from millrace.engine.operators.sessions import GrownWindows, find_group, grow_windows, hull_of
@@ -196,7 +196,7 @@ class SliceJudge:
             return frame, None
         has_rows = block.kind == "rows"
         first = pl.col(FIRST_END) if has_rows else grid.first_end(pl.col(SLICE))
-        open_from = pl.col(PARTITION).replace_strict(open_ends, return_dtype=pl.Int64)
+        open_from = by_partition(frame, open_ends)
         frame = frame.with_columns(pl.max_horizontal(FIRST_OPEN_END, open_from), first.alias(FIRST_END))
         refused = frame.filter(pl.col(FIRST_OPEN_END) > pl.col(FIRST_END))
         last = grid.last_end(pl.col(SLICE))

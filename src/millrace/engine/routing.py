@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from millrace import graph
 from millrace.aggregates import ORDER
@@ -303,24 +304,24 @@ def add_raw_bytes(frame: pl.DataFrame, batches: Sequence[PartitionBatch]) -> pl.
     """Rows with the bytes of the records they were, null where they never were records."""
     if RECORD_VALUE in frame.columns:
         return frame
-    parts = []
+    partitions, offsets = frame[PARTITION].to_numpy(), frame[OFFSET].to_numpy()
+    places, keys, values = [], [], []
     for batch in batches:
-        part = frame.filter(pl.col(PARTITION) == batch.partition)
-        if part.is_empty():
+        rows = np.flatnonzero(partitions == batch.partition)
+        if not len(rows):
             continue
+        places.append(rows)
         if batch.records is None:
-            nulls = [pl.lit(None, dtype).alias(name) for name, dtype in RAW_COLUMNS.items()]
-            parts.append(part.with_columns(nulls))
+            keys.append(pa.nulls(len(rows), pa.binary()))
+            values.append(keys[-1])
             continue
-        indices = np.searchsorted(batch.records.offsets, part[OFFSET].to_numpy())
-        raw = {RECORD_KEY: batch.records.keys, RECORD_VALUE: batch.records.values}
-        parts.append(
-            part.with_columns(
-                pl.Series(name, pl.from_arrow(array.take(indices)), dtype=pl.Binary)
-                for name, array in raw.items()
-            )
-        )
-    return pl.concat(parts)
+        indices = pa.array(np.searchsorted(batch.records.offsets, offsets[rows]))
+        keys.append(batch.records.keys.take(indices))
+        values.append(batch.records.values.take(indices))
+    order = np.concatenate(places)
+    raw = zip(RAW_COLUMNS, (keys, values), strict=True)
+    columns = [pl.Series(name, pa.chunked_array(arrays), pl.Binary).rechunk() for name, arrays in raw]
+    return (frame if (np.diff(order) == 1).all() else frame[order]).hstack(columns)
 
 
 # Which slot holds a key

@@ -6,9 +6,9 @@ through the stateless steps of its jobs, then to the slots of their keys (`routi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -34,6 +34,9 @@ from millrace.watermarks import EMPTY_PARTITION_TIMEOUT, UPSTREAM_CLOCK
 if TYPE_CHECKING:
     from millrace.log.codecs.codec import Decoded
     from millrace.log.contract import Records
+
+
+_INGESTED_SO_FAR = pl.col("ingestion_time").cum_max().alias(INGESTED)
 
 
 @dataclass(frozen=True)
@@ -95,14 +98,8 @@ def _add_clocks(plan: Plan, batch: PartitionBatch, body: Body) -> pl.DataFrame:
     A clock is a user's expression. One that raises becomes null, and stops the jobs that read by it.
     """
     rows = batch.decoded.rows if batch.decoded else pl.DataFrame()
-    added = [
-        pl.col("ingestion_time").cum_max().alias(INGESTED),
-        pl.lit(batch.partition, pl.Int64).alias(PARTITION),
-    ]
-    clocks = {
-        id: _running_maximum(clock).alias(f"{CLOCK}{i}")
-        for i, (id, clock) in enumerate(plan.clocks[batch.topic].items())
-    }
+    added = [_INGESTED_SO_FAR, pl.lit(batch.partition, pl.Int64).alias(PARTITION)]
+    clocks = dict(_running_clocks(plan, batch.topic))
     try:
         with ordinary_errors():
             return rows.with_columns(*clocks.values(), *added)
@@ -126,6 +123,15 @@ def _add_clocks(plan: Plan, batch: PartitionBatch, body: Body) -> pl.DataFrame:
 
 def _select(clock: pl.Expr, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return parts[0].select(clock)
+
+
+@lru_cache(maxsize=64)
+def _running_clocks(plan: Plan, topic: str) -> Mapping[str, pl.Expr]:
+    """The running clocks of a topic, by their id."""
+    return {
+        id: _running_maximum(clock).alias(f"{CLOCK}{i}")
+        for i, (id, clock) in enumerate(plan.clocks[topic].items())
+    }
 
 
 def _running_maximum(clock: pl.Expr) -> pl.Expr:
@@ -224,10 +230,15 @@ def _follow_route(
     read = route.edge.origin
     if not isinstance(read, graph.Read):
         return
+    deliver(route, read, rows.with_columns(_place_of_rows(route, read)), batches, bodies)
+
+
+@lru_cache(maxsize=1024)
+def _place_of_rows(route: Route, read: graph.Read) -> Sequence[pl.Expr]:
+    """The clock of rows on a route, their place in the order of rows, and whether they are set aside."""
     clock = list(route.clocks).index(read.watermark.clock_id)
-    frame = rows.with_columns(
+    return (
         pl.col(f"{CLOCK}{clock}").alias(CLOCK),
         source_order(route, read.topic.name).alias(SOURCE),
         read.watermark.is_set_aside().alias(IS_FUTURE),
     )
-    deliver(route, read, frame, batches, bodies)

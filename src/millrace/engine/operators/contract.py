@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 import polars as pl
@@ -59,11 +60,13 @@ class StageOperator(Protocol):
         """
 
 
+@lru_cache(maxsize=1024)
 def empty_changes(node: graph.Operation) -> pl.DataFrame:
     """No changes, in the columns that changes have."""
     return node.schema.to_frame()
 
 
+@lru_cache(maxsize=1024)
 def empty_panes(node: graph.Operation) -> pl.DataFrame:
     """No panes, in the columns that they have before they leave."""
     return empty_changes(node).with_columns(pl.lit(0, pl.Int64).alias(PAIR))

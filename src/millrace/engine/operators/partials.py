@@ -167,7 +167,8 @@ class Partials:
         self, partials: pl.DataFrame | pl.LazyFrame, *, group: Sequence[str] = (END,)
     ) -> pl.DataFrame:
         """The answers: key columns, those of `per`, aggregates."""
-        return partials.lazy().select(*self.keys, *group, *self._result_exprs).collect()
+        results = partials.select(*self.keys, *group, *self._result_exprs)
+        return results.collect() if isinstance(results, pl.LazyFrame) else results
 
     def merge_to_results(self, partials: pl.LazyFrame) -> pl.DataFrame:
         """Partials per key and `_end`, merged, and the answers."""

@@ -53,10 +53,10 @@ class UnreadableRecords:
             keep = np.ones(len(self.records), np.bool_)
             keep[list(self.reasons)] = False
             batch = batch.filter(pa.array(keep))
-        frame = _to_frame(batch)
-        return frame.cast(
-            {name: dtype for name, dtype in schema.items() if frame.schema.get(name, dtype) != dtype}
-        )
+        frame = pl.DataFrame(batch)
+        found = frame.schema
+        wrong = [name for name, dtype in schema.items() if found.get(name, dtype) != dtype]
+        return frame.cast({name: schema[name] for name in wrong}) if wrong else frame
 
     def dead_rows(self, topic: str, partition: int) -> pl.DataFrame:
         """The records that were set aside, as rows of `DEAD_SCHEMA`."""
@@ -82,9 +82,3 @@ class UnreadableRecords:
 def no_dead_rows() -> pl.DataFrame:
     """An empty frame of the `DEAD_SCHEMA`."""
     return pl.DataFrame(schema=DEAD_SCHEMA)
-
-
-def _to_frame(batch: Any) -> pl.DataFrame:
-    frame = pl.from_arrow(batch)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
