@@ -22,7 +22,7 @@ from typing import Literal
 import polars as pl
 
 from millrace.durations import END_OF_STREAM
-from millrace.engine.state import Chunk, Layout, SlotState, concat_frames
+from millrace.engine.state import Chunk, Layout, SlotState, concat_frames, few_frames
 from millrace.values.columns import STATE_VERSION
 
 _NEVER = pl.lit(END_OF_STREAM, pl.Int64)
@@ -93,10 +93,9 @@ class KeyedTable:
         assert self.due is not None
         chunks = [chunk for chunk in self._chunks(state) if chunk.max_end > since]
         is_due = pl.col(self.due) <= until if where is None else (pl.col(self.due) <= until) & where
-        due_keys = [
-            chunk.frame.filter(is_due).select(keys.columns) for chunk in chunks if chunk.min_end <= until
-        ]
-        all_keys = pl.concat([keys, *due_keys]).unique()
+        may_be_due = few_frames([chunk.frame for chunk in chunks if chunk.min_end <= until])
+        due_keys = [frame.filter(is_due).select(keys.columns) for frame in may_be_due]
+        all_keys = pl.concat([keys, *due_keys]).unique() if due_keys else keys
         frames = [chunk.rows_near(all_keys) for chunk in chunks]
         return self._select(frames if where is None else [frame.filter(where) for frame in frames], all_keys)
 

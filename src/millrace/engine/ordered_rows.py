@@ -28,7 +28,7 @@ from millrace.engine.arrivals import BatchProgress
 from millrace.engine.exchange import Block, Body
 from millrace.engine.operators.contract import OperatorResult, divide_panes
 from millrace.engine.plan import Operator
-from millrace.engine.state import Layout, SlotState, add_missing_columns, concat_frames
+from millrace.engine.state import Layout, SlotState, add_missing_columns, concat_frames, few_frames
 from millrace.values.columns import ROW_TIME, WINDOW_INPUT
 
 Judge: TypeAlias = Callable[[pl.DataFrame | None], tuple[pl.DataFrame | None, pl.DataFrame | None]]
@@ -149,10 +149,13 @@ class OrderedRows:
             pl.col(ROW_TIME), pl.col(ROW_TIME), lambda frame: frame.filter(pl.col(ROW_TIME) >= old_watermark)
         )
         chunks = [chunk for chunk in state.table(id, self.table).chunks if chunk.min_end < watermark]
-        released = [chunk.frame.filter(is_released & (pl.col(ROW_TIME) >= old_watermark)) for chunk in chunks]
+        is_due = is_released & (pl.col(ROW_TIME) >= old_watermark)
+        released = [frame.filter(is_due) for frame in few_frames([chunk.frame for chunk in chunks])]
         if rows is not None:
-            released.append(rows.filter(is_released))
-            state = state.append(id, self.table, rows.filter(~is_released), layout)
+            mask = rows[ROW_TIME] < watermark
+            is_any = mask.any()
+            released.append(rows.filter(mask) if is_any else rows.clear())
+            state = state.append(id, self.table, rows.filter(~mask) if is_any else rows, layout)
         state = state.expire(id, self.table, watermark - 1)
         return state, concat_frames(self._add_new_fields(released)) if released else None
 

@@ -25,6 +25,9 @@ from millrace.errors import StateUnreadable
 MERGE_FACTOR = 8
 """How many chunks of a level are merged into one of the next."""
 
+SMALL_ROWS = 10_000
+"""Frames of up to so many rows are put together before they are searched."""
+
 CACHE_BYTES = 256 << 20
 """How much decoded state a process keeps at hand."""
 
@@ -316,13 +319,24 @@ class SlotState:
         return replace(self, tables={**self.tables, f"{operator}:{name}": table})
 
 
+def few_frames(frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Frames of one table, the small ones among them as one: a query costs more than their rows do."""
+    small = [frame for frame in frames if frame.height <= SMALL_ROWS]
+    if len(small) <= 1:
+        return [*frames]
+    return [*(frame for frame in frames if frame.height > SMALL_ROWS), concat_frames(small)]
+
+
 def concat_frames(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Frames of one table as one, in the columns of the last: an event type may have got a field since the
     first was written, null in its rows.
     """
+    if len(frames) == 1:
+        return frames[0]
     schema = dict(frames[-1].schema)
     for frame in frames:
-        schema |= {name: dtype for name, dtype in frame.schema.items() if name not in schema}
+        if frame.columns != [*schema]:
+            schema |= {name: dtype for name, dtype in frame.schema.items() if name not in schema}
     try:
         return pl.concat(add_missing_columns(frame, schema) for frame in frames)
     except pl.exceptions.PolarsError as error:

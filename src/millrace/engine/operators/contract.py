@@ -27,6 +27,8 @@ from millrace.engine.plan import Operator
 from millrace.engine.state import SlotState
 from millrace.values.columns import PAIR
 
+_OWN_NUMBER = pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR)
+
 
 @dataclass(frozen=True)
 class OperatorResult:
@@ -74,7 +76,7 @@ def empty_panes(node: graph.Operation) -> pl.DataFrame:
 
 def number_pairs(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     """Panes that replace nothing: each has a number of its own."""
-    return frame.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR)).select(*schema, PAIR)
+    return frame.select(*schema, _OWN_NUMBER)
 
 
 def divide_panes(operator: Operator, panes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

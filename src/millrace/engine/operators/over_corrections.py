@@ -28,7 +28,7 @@ from millrace.aggregates import ORDER
 from millrace.durations import END_OF_STREAM
 from millrace.engine.exchange import Block, Body
 from millrace.engine.operators.contract import OperatorResult, empty_panes, number_pairs
-from millrace.engine.operators.over import past_parts
+from millrace.engine.operators.over import Part, past_parts
 from millrace.engine.operators.over_frames import (
     add_groups,
     in_order,
@@ -75,11 +75,16 @@ class CorrectedOverOperator:
         return waiting_rows(self.operator, self.node)
 
     @cached_property
+    def _parts(self) -> list[Part]:
+        """The parts that look back, at rows that nothing can correct."""
+        return past_parts(self.operator, self.node)
+
+    @cached_property
     def _newest(self) -> RowsBefore | None:
         """What rows look back at that come after all others of their key; None where that is more than the
         last rows, or where they change earlier ones.
         """
-        parts = past_parts(self.operator, self.node)
+        parts = self._parts
         looks_back = not self.node.leads and all(isinstance(part, RowsBefore) for part in parts)
         return RowsBefore(self.operator, self.node, NEWEST_ROWS) if looks_back else None
 
@@ -116,7 +121,8 @@ class CorrectedOverOperator:
         last, others = self._divide(batch.state, new)
         state, appended = self._append(batch.state, last, batch)
         state, corrected = self._insert(state, others, batch, closing)
-        changed = pl.concat([appended, corrected], how="diagonal")
+        some = [frame for frame in (appended, corrected) if frame.height] or [appended]
+        changed = some[0] if len(some) == 1 else pl.concat(some, how="diagonal")
         return batch.result(self._close(state, changed, closing), self._changes(changed))
 
     def _closing(self, batch: OrderedBatch) -> OrderedBatch:
@@ -132,11 +138,10 @@ class CorrectedOverOperator:
         keys = list(self.node.keys)
         if self._newest is None or new.is_empty():
             return new.clear(), new
-        first = new.select(*keys, *ORDER).unique(keys, keep="first", maintain_order=True)
+        first = new[[*keys, *ORDER]].unique(keys, keep="first", maintain_order=True)
         known = self._newest.read(state, first.select(keys))
-        old_order = (pl.col(column).alias(f"{OLD_PREFIX}{column}") for column in ORDER)
-        last = known.unique(keys, keep="last", maintain_order=True).select(*keys, *old_order)
-        in_order = first.join(last, on=keys, nulls_equal=True).filter(_is_after_old()).select(keys)
+        last = known.unique(keys, keep="last", maintain_order=True).select(*keys, *_OLD_ORDER)
+        in_order = first.join(last, on=keys, nulls_equal=True).filter(_IS_AFTER_OLD).select(keys)
         if in_order.height in (0, first.height):
             return (new, new.clear()) if in_order.height else (new.clear(), new)
         appended = new.join(in_order, on=keys, how="semi", nulls_equal=True, maintain_order="left")
@@ -149,8 +154,8 @@ class CorrectedOverOperator:
         if self._newest is None:
             return state, self._nothing_shown
         state, shown = self._newest.add_columns(state, rows, batch)
-        new = shown.with_columns(pl.lit(value=True).alias(IS_NEW))
-        return state, new.with_columns(self._timing(batch).alias(TIMING))
+        new = shown.with_columns(_IS_NEW, self._new_timing(batch).alias(TIMING))
+        return state, new
 
     def _insert(
         self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch, closing: OrderedBatch
@@ -169,7 +174,7 @@ class CorrectedOverOperator:
 
     def _with_columns(self, state: SlotState, rows: pl.DataFrame, closing: OrderedBatch) -> pl.DataFrame:
         """Rows with the columns of now: from the closed rows that the parts keep, and from each other."""
-        for part in past_parts(self.operator, self.node):
+        for part in self._parts:
             _, rows = part.add_columns(state, rows, closing, keep=False)
         return add_groups(self.node, rows).with_columns(lead_columns(self.node)).drop(GROUP)
 
@@ -182,21 +187,27 @@ class CorrectedOverOperator:
         return [is_unchanged.alias(IS_UNCHANGED), self._timing(batch).alias(TIMING)]
 
     def _timing(self, batch: OrderedBatch) -> pl.Expr:
-        is_on_time = pl.col(IS_NEW) & (pl.col(ROW_TIME) >= batch.old_watermark)
-        return pl.when(is_on_time).then(pl.lit("on_time")).otherwise(pl.lit("late"))
+        return pl.when(IS_NEW).then(self._new_timing(batch)).otherwise(_LATE)
+
+    def _new_timing(self, batch: OrderedBatch) -> pl.Expr:
+        """The same for a row that is new."""
+        return pl.when(pl.col(ROW_TIME) >= batch.old_watermark).then(_ON_TIME).otherwise(_LATE)
+
+    @cached_property
+    def _as_shown(self) -> list[pl.Expr]:
+        """What is kept of a row that is shown: its columns of now, and until when they may change."""
+        shown = [pl.col(name).alias(f"{OLD_PREFIX}{name}") for name in (*self.node.columns, TIMING)]
+        return [*shown, (pl.col(ROW_TIME) + 1).alias(EXPIRES_AT)]
 
     def _close(self, state: SlotState, changed: pl.DataFrame, closing: OrderedBatch) -> SlotState:
         """State with the open rows as they are shown now, and with what is kept of those that have closed."""
         old, now = closing.old_watermark, closing.watermark
         columns = [*row_schema(self.node), ROW_ID]
-        versions = changed.with_columns(
-            *(pl.col(name).alias(f"{OLD_PREFIX}{name}") for name in (*self.node.columns, TIMING)),
-            (pl.col(ROW_TIME) + 1).alias(EXPIRES_AT),
-            pl.lit(closing.version, pl.Int64).alias(STATE_VERSION),
-        ).select(self._open.empty.columns)
-        new = changed.filter(IS_NEW, pl.col(ROW_TIME) < now).select(columns)
+        version = pl.lit(closing.version, pl.Int64).alias(STATE_VERSION)
+        versions = changed.with_columns(*self._as_shown, version)[self._open.empty.columns]
+        new = changed.filter(IS_NEW, pl.col(ROW_TIME) < now)[columns]
         closed = pl.concat([self._open.closing(state, old, now, columns), new])
-        for part in past_parts(self.operator, self.node):
+        for part in self._parts:
             state = part.remember(state, closed, closing)
         return self._open.append(state, versions, closed_until=now)
 
@@ -204,14 +215,13 @@ class CorrectedOverOperator:
         """What is taken back, and what is shown in its place or for the first time."""
         if changed.is_empty():
             return empty_panes(self.node)
-        shown = (*self.node.columns, TIMING)
-        old = changed.filter(~pl.col(IS_NEW)).with_columns(
-            pl.col(f"{OLD_PREFIX}{name}").alias(name) for name in shown
-        )
-        history = {"timing": pl.col(TIMING), "final": pl.lit(value=False)}
-        retracted = to_panes(self.node, old, **history, op=pl.lit(panes.RETRACT))
-        added = to_panes(self.node, changed, **history)
-        return number_pairs(pl.concat([retracted, added]), self.node.schema)
+        shown = to_panes(self.node, changed, **_HISTORY)
+        if not changed[IS_NEW].all():
+            old = changed.filter(~pl.col(IS_NEW)).with_columns(
+                pl.col(f"{OLD_PREFIX}{name}").alias(name) for name in (*self.node.columns, TIMING)
+            )
+            shown = pl.concat([to_panes(self.node, old, **_HISTORY, op=_RETRACT), shown])
+        return number_pairs(shown, self.node.schema)
 
 
 def _is_after_old() -> pl.Expr:
@@ -222,3 +232,10 @@ def _is_after_old() -> pl.Expr:
         return (pl.col(column) > other) | ((pl.col(column) == other) & rest)
 
     return reduce(or_later, reversed(ORDER), pl.lit(value=False))
+
+
+_OLD_ORDER = [pl.col(column).alias(f"{OLD_PREFIX}{column}") for column in ORDER]
+_IS_AFTER_OLD = _is_after_old()
+_IS_NEW = pl.lit(value=True).alias(IS_NEW)
+_ON_TIME, _LATE, _RETRACT = pl.lit("on_time"), pl.lit("late"), pl.lit(panes.RETRACT)
+_HISTORY = {"timing": pl.col(TIMING), "final": pl.lit(value=False)}

@@ -7,7 +7,9 @@ range of neighbours, and polars computes an aggregate of it from its partials, a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
+import numpy as np
 import polars as pl
 
 from millrace import panes
@@ -27,7 +29,12 @@ from millrace.values.columns import (
     ROW_TIME,
 )
 
+_TIME = pl.col(ROW_TIME)
+_WINDOW = (_TIME.alias("event_time"), _TIME.alias("window_start"), (_TIME + 1).alias("window_end"))
+_ONCE = {name: pl.lit(value, panes.COLUMNS[name]) for name, value in panes.SHOWN_ONCE.items()}
 
+
+@lru_cache(maxsize=1024)
 def row_schema(node: Over) -> pl.Schema:
     """The columns of rows as they are released: keys, what they bring, and their order."""
     schema = node.inputs[0].schema
@@ -44,7 +51,7 @@ def waiting_rows(operator: Operator, node: Over) -> OrderedRows:
 def released_rows(node: Over, batch: OrderedBatch) -> pl.DataFrame:
     """The rows that wait no longer, in order; those that a step made of one record as they came."""
     columns = row_schema(node)
-    released = columns.to_frame() if batch.rows is None else batch.rows.select(columns.names())
+    released = columns.to_frame() if batch.rows is None else batch.rows[columns.names()]
     return released.sort(ORDER, maintain_order=True)
 
 
@@ -55,16 +62,7 @@ def in_order(rows: pl.DataFrame) -> pl.DataFrame:
 
 def to_panes(node: Over, rows: pl.DataFrame, **history: pl.Expr) -> pl.DataFrame:
     """Rows as they are shown; `history`: where that is not as of rows that are shown once."""
-    time = pl.col(ROW_TIME)
-    once = {name: pl.lit(value, panes.COLUMNS[name]) for name, value in panes.SHOWN_ONCE.items()}
-    return rows.select(
-        *node.row_columns,
-        *node.columns,
-        time.alias("event_time"),
-        time.alias("window_start"),
-        (time + 1).alias("window_end"),
-        **{**once, **history},
-    )
+    return rows.select(*node.row_columns, *node.columns, *_WINDOW, **{**_ONCE, **history})
 
 
 def lead_columns(node: Over) -> list[pl.Expr]:
@@ -83,14 +81,9 @@ def join_rows(node: Over, stored: pl.DataFrame, new: pl.DataFrame) -> pl.DataFra
 
     A group is the rows of a key, up to where it begins anew.
     """
-    columns = new.columns
-    both = pl.concat(
-        [
-            stored.select(columns).with_columns(pl.lit(value=False).alias(IS_NEW)),
-            new.with_columns(pl.lit(value=True).alias(IS_NEW)),
-        ]
-    )
-    return add_groups(node, both)
+    both = new if stored.is_empty() else pl.concat([stored[new.columns], new])
+    is_new = np.arange(both.height) >= stored.height
+    return add_groups(node, both.hstack([pl.Series(IS_NEW, is_new)]))
 
 
 def add_groups(node: Over, rows: pl.DataFrame) -> pl.DataFrame:
@@ -100,8 +93,8 @@ def add_groups(node: Over, rows: pl.DataFrame) -> pl.DataFrame:
         is_restart = (pl.col(ROW_TIME) - pl.col(ROW_TIME).shift(1) >= node.ttl).fill_null(value=False)
         rows = rows.with_columns(is_restart.cum_sum().over(group).alias(RESTARTS))
         group.append(RESTARTS)
-    numbered = rows.with_row_index(GROUP)
-    return numbered.with_columns(pl.col(GROUP).first().over(group)).drop(RESTARTS, strict=False)
+    numbered = rows.with_row_index(GROUP).with_columns(pl.col(GROUP).first().over(group))
+    return numbered if node.ttl is None else numbered[[name for name in numbered.columns if name != RESTARTS]]
 
 
 def without_rows(node: Over, no_rows: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
@@ -111,7 +104,7 @@ def without_rows(node: Over, no_rows: pl.DataFrame, names: Iterable[str]) -> pl.
 
 def frame_columns(node: Over, rows: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
     """What a frame needs of rows: keys, order, and the columns that are read, once each."""
-    return rows.select(dict.fromkeys([*node.keys, *ORDER, *columns]).keys())
+    return rows[[*dict.fromkeys([*node.keys, *ORDER, *columns])]]
 
 
 def framed_columns(node: Over) -> list[str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from millrace.durations import END_OF_STREAM
-from millrace.engine.state import Layout, SlotState, StateTable
+from millrace.engine.state import Layout, SlotState, StateTable, few_frames
 from millrace.values.columns import EXPIRES_AT, ROW_ID, STATE_VERSION
 
 OPEN_ROWS = "correctable_rows"
@@ -45,7 +45,7 @@ class OpenRows:
         is_open = pl.col(EXPIRES_AT) > since
         frames = [
             frame.filter(is_open).join(keys, on=keys.columns, how="semi", nulls_equal=True)
-            for frame in self._table(state).between(since, END_OF_STREAM)
+            for frame in few_frames(self._table(state).between(since, END_OF_STREAM))
         ]
         return _newest(pl.concat([self.empty, *frames]))
 
@@ -55,8 +55,9 @@ class OpenRows:
         """
         closes = pl.col(EXPIRES_AT).is_between(old, now, closed="right")
         kept = [*columns, *([] if ROW_ID in columns else [ROW_ID]), STATE_VERSION]
-        frames = [frame.filter(closes).select(kept) for frame in self._table(state).between(old, now)]
-        return _newest(pl.concat([self.empty.select(kept), *frames])).select(columns)
+        stored = few_frames(self._table(state).between(old, now))
+        frames = [frame.filter(closes)[kept] for frame in stored]
+        return _newest(pl.concat([self.empty[kept], *frames]))[columns]
 
     def append(self, state: SlotState, rows: pl.DataFrame, closed_until: int) -> SlotState:
         """State with rows, or newer versions of them, and without those that have closed."""
@@ -73,6 +74,8 @@ class OpenRows:
 def _newest(rows: pl.DataFrame) -> pl.DataFrame:
     """The newest version of each row. Few rows have a second one."""
     is_first = pl.col(STATE_VERSION) == pl.col(ROW_ID) // _MAX_ROWS
+    if rows.is_empty():
+        return rows
     corrected = rows.filter(~is_first)
     if corrected.is_empty():
         return rows

@@ -25,7 +25,7 @@ from millrace.engine.ordered_rows import OrderedBatch
 from millrace.engine.plan import Operator
 from millrace.engine.state import SlotState
 from millrace.graph.build.over import Over
-from millrace.values.columns import EXPIRES_AT, GROUP, IS_NEW, ROW_TIME, STATE_VERSION
+from millrace.values.columns import EXPIRES_AT, GROUP, ROW_TIME, STATE_VERSION
 
 LAST_ROWS = "last_rows"
 """State table: the last rows of each key."""
@@ -75,7 +75,7 @@ class RowsBefore:
         stored = self.read(state, rows.select(self.node.keys).unique())
         joined = self._join(stored, rows)
         state = self._expire(self._keep(state, joined, batch), batch) if keep else state
-        return state, rows.hstack(self._compute(joined))
+        return state, rows.hstack(self._compute(joined, rows.height))
 
     def remember(self, state: SlotState, rows: pl.DataFrame, batch: OrderedBatch) -> SlotState:
         """State in which later rows look back at these, which may be in any order."""
@@ -108,22 +108,34 @@ class RowsBefore:
     def _names(self) -> list[str]:
         return [*self.node.lags, *(self.node.framed if self._has_frames(self.node) else {})]
 
-    def _compute(self, joined: pl.DataFrame) -> list[pl.Series]:
-        lags = self.node.lags
-        lagged = joined.with_columns(
-            pl.col(str(lag.column)).shift(lag.n).over(GROUP).alias(name) for name, lag in lags.items()
-        )
+    @cached_property
+    def _lags(self) -> list[pl.Expr]:
+        return [
+            pl.col(str(lag.column)).shift(lag.n).over(GROUP).alias(name)
+            for name, lag in self.node.lags.items()
+        ]
+
+    def _compute(self, joined: pl.DataFrame, new: int) -> list[pl.Series]:
+        """The columns of this part at the last rows, which are so many new ones."""
         if not self._has_frames(self.node):
-            return lagged.filter(IS_NEW).select(*lags).get_columns()
+            return joined.select(self._lags).tail(new).get_columns()
+        lagged = joined.with_columns(self._lags)
         return add_frames(self.node, lagged, self.node.framed).select(self._names).get_columns()
+
+    @cached_property
+    def _is_last(self) -> pl.Expr:
+        """Whether a row is one of the last of its key, as many as are kept."""
+        return pl.int_range(pl.len(), 0, -1, dtype=pl.Int64).over(self.node.keys) <= self._length
+
+    @cached_property
+    def _expiry(self) -> pl.Expr:
+        return expiry_of_key(self.node).alias(EXPIRES_AT)
 
     def _keep(self, state: SlotState, joined: pl.DataFrame, batch: OrderedBatch) -> SlotState:
         if not self._length:
             return state
-        from_end = pl.int_range(pl.len(), 0, -1, dtype=pl.Int64).over(self.node.keys)
-        last = joined.filter(from_end <= self._length).with_columns(
-            expiry_of_key(self.node).alias(EXPIRES_AT),
-            pl.lit(batch.version, pl.Int64).alias(STATE_VERSION),
+        last = joined.filter(self._is_last).with_columns(
+            self._expiry, pl.lit(batch.version, pl.Int64).alias(STATE_VERSION)
         )
-        kept = last.select(self._table.empty.columns)
+        kept = last[self._table.empty.columns]
         return self._table.append(state, kept, since=batch.old_watermark)
