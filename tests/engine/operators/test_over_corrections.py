@@ -13,7 +13,7 @@ from millrace.engine import state
 from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import On, OnEngine, OnModel, Script
 from over_strategies import row_frames
-from strategies import batches, examples
+from strategies import Batch, batches, examples
 from test_engine_against_model import hold_batch
 
 
@@ -90,3 +90,18 @@ def test_rows_that_nothing_can_correct_are_forgotten(frame: dict[str, Any]) -> N
         engine.feed([SourceEvent(READINGS.name, 0, n, n * 10, n * 10, {"meter": "a", "value": 1.0})], n * 10)
         most = max(most, stored_rows(engine))
     assert most < 120
+
+
+def test_a_late_row_of_another_partition_goes_before_those_of_its_time() -> None:
+    jobs = [job(read().over(before=frames.lag("value"), lateness=30))]
+    engine, model = OnEngine(jobs, {READINGS.name: 2}), OnModel(jobs, {READINGS.name: 2})
+    on_time = [SourceEvent(READINGS.name, 0, 0, 20, 20, {"meter": "a", "value": 1.0})]
+    on_time += [
+        SourceEvent(READINGS.name, 1, n, at, 20, {"meter": "a", "value": at + 0.5})
+        for n, at in enumerate([10, 20])
+    ]
+    late = SourceEvent(READINGS.name, 0, 1, 10, 21, {"meter": "a", "value": 2.0})
+    for events in (on_time, [late]):
+        hold_batch(engine, model, Batch(tuple(events), 21))
+    [shown] = [batch["analytics.framed"] for batch in [engine.feed([], 22, end=True).written]]
+    assert [(row["event_time"], row["before"]) for row in shown] == [(20, 10.5), (20, 1.0)]
