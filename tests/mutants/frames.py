@@ -6,7 +6,7 @@ FRAMES = [
     Mutant("engine/operators/over_frames.py", "pl.col(ROW_TIME).shift(1) >= node.ttl", "pl.col(ROW_TIME).shift(1) > node.ttl", "a key begins anew a millisecond too late"),
     Mutant("engine/operators/over_frames.py", 'offset=f"{lower - 1}i"', 'offset=f"{lower}i"', "a frame lacks its first row"),
     Mutant("engine/operators/over_frames.py", "shift(-lead.n).over(GROUP) - time < lead.within)", "shift(-lead.n).over(GROUP) - time <= lead.within)", "a row at the bound of lead is seen"),
-    Mutant("engine/operators/over_rows.py", "joined.filter(from_end <= self._length)", "joined.filter(from_end < self._length)", "a row too few is kept of each key"),
+    Mutant("engine/operators/over_rows.py", "over(self.node.keys) <= self._length", "over(self.node.keys) < self._length", "a row too few is kept of each key"),
     Mutant("engine/operators/over_range.py", "(pl.col(ROW_TIME) - lower + 1)", "(pl.col(ROW_TIME) - lower)", "a row is forgotten that is just in the frame"),
     Mutant("engine/operators/over_running.py", "(column.first() if frame.upper < 0 else column.last())", "column.first()", "rows of the same time have the total of the first of them"),
     Mutant("engine/operators/over_running.py", "pl.col(BAG_ROW) <= pl.col(ROW_NUMBER)", "pl.col(BAG_ROW) < pl.col(ROW_NUMBER)", "a float of its own size is missing in its own sum"),
