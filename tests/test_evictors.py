@@ -316,4 +316,5 @@ def test_what_a_function_raises_stops_its_job_alone() -> None:
     rows = [SourceEvent(ROWS.name, 0, n, n, n, {"key": "k", "value": n, "speed": None}) for n in range(2)]
     [failure] = engine.step([PartitionBatch(ROWS.name, 0, decode_events(ROWS, rows))], 5).failures
     assert failure.job == "job"
-    assert failure.reason.startswith("ValueError: no (in job/")
+    assert failure.reason.startswith("ValueError: no (test_evictors.py:")
+    assert "in fail; row {" in failure.reason

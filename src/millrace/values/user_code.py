@@ -12,6 +12,8 @@ from typing import Any
 import polars as pl
 
 _PACKAGE = str(Path(__file__).parents[1])
+_BENCHMARKS = str(Path(__file__).parents[3] / "bench")
+"""Of a checkout: `millrace bench` calls them, and they are no user's code."""
 _LIBRARIES = (
     *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
     str(Path(pl.__file__).parent),
@@ -32,7 +34,7 @@ def locate(error: BaseException) -> str:
         frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(raised.__traceback__)]
         called = [code.co_filename.startswith(_PACKAGE) for code, _ in frames]
         for code, line in reversed(frames[called.index(True) :] if any(called) else []):
-            if not code.co_filename.startswith((_PACKAGE, *_LIBRARIES)):
+            if not code.co_filename.startswith((_PACKAGE, _BENCHMARKS, *_LIBRARIES)):
                 return f"{Path(code.co_filename).name}:{line} in {code.co_name}"
     return ""
 

@@ -113,6 +113,7 @@ def test_a_savepoint_of_an_earlier_version_is_refused(old: Path, runner: Runner)
 
 
 def test_verify_names_state_of_an_earlier_version(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    open_log(f"embedded:{old}/log").close()
     assert main(["verify", "--log", f"embedded:{old}/log", "--state", str(old / "local"), "--json"]) == 1
     [damage] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert "format 1" in damage["problem"]
