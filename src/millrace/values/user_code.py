@@ -13,7 +13,7 @@ import polars as pl
 
 _PACKAGE = str(Path(__file__).parents[1])
 _BENCHMARKS = str(Path(__file__).parents[3] / "bench")
-"""Of a checkout: `millrace bench` calls them, and they are no user's code."""
+"""Of a checkout; `millrace bench` calls them."""
 _LIBRARIES = (
     *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
     str(Path(pl.__file__).parent),
