@@ -7,7 +7,7 @@ ROWS = [
     Mutant("patterns/sql/search.py", "watermark >= until)", "watermark > until)", "a row pattern waits a tick longer than its bound"),
     Mutant("patterns/sql/search.py", "                return False\n            raise NeedsMoreRows\n", "                return False\n            return False\n", "a row pattern does not wait for rows that may come"),
     Mutant("patterns/sql/search.py", "after if loops[loop] == row else place + 1", "place + 1", "what takes no row is repeated"),
-    Mutant("patterns/sql/search.py", "tuple(loop_start == row for loop_start in loops)", "()", "what was tried inside of a loop counts as tried outside of it"),
+    Mutant("patterns/sql/search.py", "tuple(loop_start == row for loop_start in loops)", "()", "what was tried inside of a loop counts as tried outside of it", equivalent="who has taken rows in this round of the loop can do one thing more, begin another round here, and that was tried by whoever began one here"),
     Mutant("patterns/sql/search.py", " if self.queries\n            else (place, row, still)", " if not self.queries else (place, row, still)", "what was tried does not depend on how rows were mapped"),
     Mutant("patterns/sql/search.py", "row == 0 and not context.has_rows_before", "row == 0", "every batch begins a partition"),
     Mutant("patterns/sql/search.py", "del context.labels[row - start :], shown[row - start :]", "del context.labels[row - start :]", "rows of ways that led to nothing decide what is shown"),
