@@ -13,7 +13,7 @@ FRAMES = [
     Mutant("engine/operators/over_lead.py", "(time + lead.within <= deadline)", "(time + lead.within < deadline)", "a row waits a millisecond too long for the one after it"),
     Mutant("engine/operators/over_corrections.py", "(pl.col(ROW_TIME) + 1).alias(EXPIRES_AT)", "pl.col(ROW_TIME).alias(EXPIRES_AT)", "a row is forgotten that may still be corrected"),
     Mutant("engine/operators/over_corrections.py", "return (pl.col(column) > other)", "return (pl.col(column) >= other)", "a row of the same time is taken to come after those shown"),
-    Mutant("engine/operators/over_corrections.py", "state = self._newest.keep_last(", "self._newest.keep_last(", "rows look back past those that came late"),
+    Mutant("engine/operators/over_corrections.py", "open_rows, batch)", "open_rows.filter(~pl.col(IS_NEW)), batch)", "rows look back past those that came late"),
     Mutant("engine/operators/over_open_rows.py", 'return pl.concat([rows.filter(is_first).join(newest, on=ROW_ID, how="anti"), newest])', "return rows", "a corrected row counts as it was, too"),
     Mutant("engine/operators/over_rows.py", "time.top_k(self._length).min()", "time.top_k(1).min()", "one row is looked back at where several should be"),
     Mutant("engine/operators/over_corrections.py", "pl.col(ROW_TIME) >= batch.old_watermark", "pl.col(ROW_TIME) > batch.old_watermark", "a row at the watermark is shown as late"),

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import millrace as mr
 from meter_readings import READINGS, Shown, job, read, reading, stored_rows
-from millrace import aggregates, frames, windows
+from millrace import aggregates, frames, watermarks, windows
 from millrace.engine import state
 from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import On, OnEngine, OnModel, Script
 from over_strategies import row_frames
-from strategies import Batch, batches, examples
+from strategies import Batch, Given, batches, examples
 from test_engine_against_model import hold_batch
 
 
@@ -26,6 +27,39 @@ def test_every_batch_shows_takes_back_and_refuses_the_same_rows(data: st.DataObj
     with patch.object(state, "MERGE_FACTOR", data.draw(st.sampled_from([2, state.MERGE_FACTOR]))):
         for batch in data.draw(batches(jobs)):
             hold_batch(engine, model, batch)
+
+
+@st.composite
+def looking_back(draw: st.DrawFn) -> Given:
+    """Rows of few keys beside columns of a few rows before them, most of them in order."""
+    stream = mr.read(READINGS, watermark=watermarks.bounded(2)).group_by("meter")
+    lags: dict[str, Any] = {f"b{n}": frames.lag("value", n) for n in draw(st.sets(st.integers(1, 3)))}
+    rows = draw(st.sampled_from([1, 2, 4, (-3, -1)]))
+    sums: dict[str, Any] = {"total": aggregates.sum("value")} if draw(st.booleans()) or not lags else {}
+    frame: dict[str, Any] = {"rows": rows} if sums else {}
+    ttl = draw(st.sampled_from([None, None, 7]))
+    framed = stream.over(**lags, **sums, **frame, ttl=ttl, lateness=6)
+    return Given((job(framed),), 1, {READINGS.name: 1})
+
+
+@given(data=st.data())
+@examples(150)
+def test_rows_behind_all_others_of_their_key_look_back_at_them(data: st.DataObject) -> None:
+    jobs = data.draw(looking_back())
+    engine, model = OnEngine(jobs.jobs, jobs.partitions), OnModel(jobs.jobs, jobs.partitions)
+    number, now = 0, 0
+    with patch.object(state, "MERGE_FACTOR", data.draw(st.sampled_from([2, state.MERGE_FACTOR]))):
+        for _ in range(data.draw(st.integers(3, 8))):
+            events = []
+            for _ in range(data.draw(st.integers(1, 4))):
+                now += data.draw(st.integers(0, 3))
+                at = max(0, now - data.draw(st.sampled_from([0, 0, 0, 1, 4, 8])))
+                values = {"meter": data.draw(st.sampled_from("ab")), "value": float(number)}
+                events.append(SourceEvent(READINGS.name, 0, number, at, now, values))
+                number += 1
+            restart = data.draw(st.sampled_from([False, False, True]))
+            hold_batch(engine, model, Batch(tuple(events), now, restart=restart))
+        hold_batch(engine, model, Batch((), now, end=True))
 
 
 ON = pytest.mark.parametrize("on", ["model", "engine"])
