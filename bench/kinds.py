@@ -84,6 +84,7 @@ def make_row_frames(name: str, topic: str, *, lateness: str | None) -> Job:
     """The reading before each."""
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s"))
     framed = rows.group_by("key").over(before=frames.lag("value"), lateness=lateness)
+    framed = framed.with_columns(before=pl.col("before").fill_null(0))
     return Job(name, keyed_readings.write_to_topic(framed, f"analytics.{name}"))
 
 
