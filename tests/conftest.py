@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,6 +112,15 @@ GROUPS: dict[str, Callable[[], str | None]] = {
 
 _missing: dict[str, str] = {}
 _left_out: Counter[str] = Counter()
+
+
+@pytest.fixture
+def users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in which a user works: programs are found in it, and output has no colours."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("NO_COLOR", "1")
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

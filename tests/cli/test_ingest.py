@@ -21,12 +21,9 @@ WORDS = mr.Topic("words", Word, key="word", partitions=1)
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("NO_COLOR", "1")
-    (tmp_path / "ingest_program.py").write_text(PROGRAM)
-    yield tmp_path
+def folder(users_folder: Path) -> Iterator[Path]:
+    (users_folder / "ingest_program.py").write_text(PROGRAM)
+    yield users_folder
     sys.modules.pop("ingest_program", None)
 
 

@@ -50,14 +50,11 @@ POSITION = {
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(users_folder: Path) -> Iterator[Path]:
     """A folder with a program, a table of its events, a recording, and a log with the same events."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("NO_COLOR", "1")
-    (tmp_path / "counting_program.py").write_text(PROGRAM)
-    (tmp_path / "words.csv").write_text("word,event_time\na,1000\nb,2000\na,3000\nc,61000\n")
-    (tmp_path / "hsl.jsonl").write_text(
+    (users_folder / "counting_program.py").write_text(PROGRAM)
+    (users_folder / "words.csv").write_text("word,event_time\na,1000\nb,2000\na,3000\nc,61000\n")
+    (users_folder / "hsl.jsonl").write_text(
         json.dumps(
             {
                 "received": 1600657200100,
@@ -68,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         + "\n"
     )
     handler = signal.getsignal(signal.SIGTERM)
-    yield tmp_path
+    yield users_folder
     signal.signal(signal.SIGTERM, handler)
     sys.modules.pop("counting_program", None)
 

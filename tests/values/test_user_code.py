@@ -58,12 +58,9 @@ LINES = {
 
 
 @pytest.fixture(autouse=True)
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("NO_COLOR", "1")
-    (tmp_path / "own_program.py").write_text(PROGRAM)
-    (tmp_path / "words.csv").write_text("word,event_time\nmill,1000\nrace,2000\nwheel,3000\n")
+def program(users_folder: Path) -> Iterator[None]:
+    (users_folder / "own_program.py").write_text(PROGRAM)
+    (users_folder / "words.csv").write_text("word,event_time\nmill,1000\nrace,2000\nwheel,3000\n")
     yield
     sys.modules.pop("own_program", None)
 

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from millrace.patterns.cep.key_order import join_ranges
+
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 
@@ -46,8 +48,7 @@ class KeyIndex:
         wanted = np.unique(_hash(keys, keys.columns))
         first = np.searchsorted(self.hashes, wanted)
         lengths = np.searchsorted(self.hashes, wanted, side="right") - first
-        ranges = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths - first, lengths)
-        return np.sort(self.places[ranges].astype(np.int64))
+        return np.sort(self.places[join_ranges(first, lengths)].astype(np.int64))
 
 
 def _hash(frame: pl.DataFrame, keys: Sequence[str]) -> Hashes:

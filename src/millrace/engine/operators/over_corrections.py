@@ -94,10 +94,14 @@ class CorrectedOverOperator:
         return RowsBefore(self.operator, self.node, LAST_ROWS)
 
     @cached_property
+    def _shown(self) -> dict[str, pl.DataType]:
+        """What is shown beside a row, and taken back with it."""
+        return {name: self.node.schema[name] for name in (*self.node.columns, TIMING)}
+
+    @cached_property
     def _open(self) -> OpenRows:
         """The rows that may still be corrected."""
-        shown = {name: self.node.schema[name] for name in (*self.node.columns, TIMING)}
-        old = {f"{OLD_PREFIX}{name}": dtype for name, dtype in shown.items()}
+        old = {f"{OLD_PREFIX}{name}": dtype for name, dtype in self._shown.items()}
         numbers = [pl.lit(0, pl.Int64).alias(name) for name in (ROW_ID, EXPIRES_AT, STATE_VERSION)]
         empty = pl.DataFrame(schema={**row_schema(self.node), **old}).with_columns(numbers)
         return OpenRows(self.operator.id, empty)
@@ -105,9 +109,8 @@ class CorrectedOverOperator:
     @cached_property
     def _nothing_shown(self) -> pl.DataFrame:
         """No rows, in the columns of open rows, those that are shown, and whether the row is new."""
-        shown = {name: self.node.schema[name] for name in (*self.node.columns, TIMING)}
         return self._open.empty.with_columns(
-            *(pl.lit(None, dtype).alias(name) for name, dtype in shown.items()),
+            *(pl.lit(None, dtype).alias(name) for name, dtype in self._shown.items()),
             pl.lit(value=True).alias(IS_NEW),
         )
 
@@ -196,7 +199,7 @@ class CorrectedOverOperator:
     @cached_property
     def _as_shown(self) -> list[pl.Expr]:
         """What is kept of a row that is shown: its columns of now, and until when they may change."""
-        shown = [pl.col(name).alias(f"{OLD_PREFIX}{name}") for name in (*self.node.columns, TIMING)]
+        shown = [pl.col(name).alias(f"{OLD_PREFIX}{name}") for name in self._shown]
         return [*shown, (pl.col(ROW_TIME) + 1).alias(EXPIRES_AT)]
 
     def _close(self, state: SlotState, changed: pl.DataFrame, closing: OrderedBatch) -> SlotState:
@@ -218,7 +221,7 @@ class CorrectedOverOperator:
         shown = to_panes(self.node, changed, **_HISTORY)
         if not changed[IS_NEW].all():
             old = changed.filter(~pl.col(IS_NEW)).with_columns(
-                pl.col(f"{OLD_PREFIX}{name}").alias(name) for name in (*self.node.columns, TIMING)
+                pl.col(f"{OLD_PREFIX}{name}").alias(name) for name in self._shown
             )
             shown = pl.concat([to_panes(self.node, old, **_HISTORY, op=_RETRACT), shown])
         return number_pairs(shown, self.node.schema)

@@ -58,8 +58,7 @@ class SlicedChangesOperator:
     @cached_property
     def layout(self) -> Layout:
         """How slices are kept."""
-        start = pl.col(SLICE)
-        return Layout(self.grid.first_end(start), self.grid.last_end(start), self.bag.merge)
+        return self.grid.layout(self.bag.merge)
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """A batch: changes are applied, the watermark moves, panes fire, expired state is dropped."""

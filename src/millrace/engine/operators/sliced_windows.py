@@ -93,8 +93,7 @@ class SlicedWindowsOperator:
     @cached_property
     def layout(self) -> Layout:
         """How slices are kept."""
-        start = pl.col(SLICE)
-        return Layout(self.grid.first_end(start), self.grid.last_end(start), self.shape.partials.merge)
+        return self.grid.layout(self.shape.partials.merge)
 
     @cached_property
     def running(self) -> RunningSums | None:

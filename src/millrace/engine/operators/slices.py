@@ -1,10 +1,12 @@
 """Windows as arithmetic on columns, for sliding windows computed from slices."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import polars as pl
 
 from millrace.durations import BEFORE_ALL, END_OF_STREAM
+from millrace.engine.state import Layout
 from millrace.graph import Windowing
 from millrace.values.columns import END, FIRST_OPEN_END, LAST_END, PARTIAL_ROWS, SLICE, SPAN_END
 from millrace.windows import Sliding
@@ -44,6 +46,11 @@ class Grid:
     def last_end_until(self, at: int) -> int:
         """The greatest window end up to a time."""
         return END_OF_STREAM if at >= END_OF_STREAM else self.window.first_end(at) - self.window.every
+
+    def layout(self, merge: Callable[[pl.DataFrame], pl.DataFrame]) -> Layout:
+        """How a table of slices is kept: each as long as one of its windows may change."""
+        start = pl.col(SLICE)
+        return Layout(self.first_end(start), self.last_end(start), merge)
 
     def align(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.DataFrame:
         """Slices as if they began where the last of their windows in `(low, high]` does, so that those in the
